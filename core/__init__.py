@@ -1,0 +1,1 @@
+"""What both sides must agree on: geometry, queries, pixels, tokens, bundles, metrics."""

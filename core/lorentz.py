@@ -1,0 +1,234 @@
+"""The Lorentz model of hyperbolic space, one implementation for numpy arrays and torch tensors.
+
+A *point* is ``(..., dim + 1)`` with the time coordinate first: ``x0 = sqrt(1/c + |x|²)`` for
+curvature magnitude ``c > 0``. A *tangent* is ``(..., dim)``, a vector at the origin. The
+textbook forms (acosh, acos of the Lorentz product; MERU, arXiv:2304.09172) lose up to all of
+their digits for near points, tiny norms and collinear pairs; here every difference is taken
+of coordinates, not of products, and every inverse function is asinh or atan2.
+
+The curvature may be a number, or a tensor of no dimension that receives a gradient. Gradients
+are finite everywhere: where a function has no slope (coincident points, the origin) it is 0.
+"""
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+Array = TypeVar("Array", npt.NDArray[Any], "torch.Tensor")
+
+MIN_RADIUS = 0.1
+"""K of the entailment cones: the aperture saturates within ``2K / sqrt(c)`` of the origin."""
+
+# sinh of more than this, squared, leaves the number format.
+_MAX_SCALED_NORM_32 = 40.0
+_MAX_SCALED_NORM_64 = 300.0
+
+
+def lift(tangent: Array, curvature: "float | Array") -> Array:
+    """Points that the exponential map at the origin makes of tangent vectors.
+
+    ``x = sinh(√c|u|) u / (√c|u|)`` (MERU, eq. 3). ``√c|u|`` is held at 40 in float32 and 300
+    in float64, beyond which sinh² would overflow.
+
+    Args:
+        tangent: Vectors at the origin, ``(..., dim)``.
+        curvature: c > 0.
+
+    Returns:
+        Points, ``(..., dim + 1)``, time first.
+    """
+    xp = _namespace(tangent)
+    limit = _MAX_SCALED_NORM_64 if tangent.dtype == xp.float64 else _MAX_SCALED_NORM_32
+    norm = curvature**0.5 * _norm(tangent)[..., None]
+    away = norm > 0
+    safe = xp.where(away, norm, 1.0)
+    factor = xp.where(away, xp.sinh(xp.clip(safe, None, limit)) / safe, 1.0)
+    return from_space(factor * tangent, curvature)
+
+
+def from_space(space: Array, curvature: "float | Array") -> Array:
+    """Points ``(..., dim + 1)`` with the given space coordinates ``(..., dim)``."""
+    xp = _namespace(space)
+    time = xp.sqrt(1 / curvature + xp.sum(space * space, -1))
+    return xp.concatenate([time[..., None], space], -1)
+
+
+def log_map(point: Array, curvature: "float | Array") -> Array:
+    """The tangent vectors, ``(..., dim)``, that `lift` would send to these points."""
+    xp = _namespace(point)
+    space = point[..., 1:]
+    scaled = curvature**0.5 * _norm(space)[..., None]
+    away = scaled > 0
+    safe = xp.where(away, scaled, 1.0)
+    return xp.where(away, xp.asinh(safe) / safe, 1.0) * space
+
+
+def to_poincare(point: Array, curvature: "float | Array") -> Array:
+    """The same points in the Poincaré ball of radius ``1/√c``, ``(..., dim)``."""
+    return point[..., 1:] / (1 + curvature**0.5 * point[..., :1])
+
+
+def mirror(point: Array) -> Array:
+    """Points with the sign of time turned: ``x · mirror(y)`` is the Lorentz product."""
+    xp = _namespace(point)
+    return xp.concatenate([-point[..., :1], point[..., 1:]], -1)
+
+
+def inner(x: Array, y: Array) -> Array:
+    """Lorentz products ``<x, y> = x·y - x0 y0`` of points that broadcast."""
+    xp = _namespace(x)
+    return xp.sum(x[..., 1:] * y[..., 1:], -1) - x[..., 0] * y[..., 0]
+
+
+def radius(point: Array, curvature: "float | Array") -> Array:
+    """Geodesic distances from the origin, ``asinh(√c|x|) / √c``: small is general."""
+    xp = _namespace(point)
+    root = curvature**0.5
+    return xp.asinh(root * _norm(point[..., 1:])) / root
+
+
+def distance(x: Array, y: Array, curvature: "float | Array") -> Array:
+    """Geodesic distances between points of one hyperboloid.
+
+    With ``A = asinh(√c|x|)``, ``B = asinh(√c|y|)`` and θ the angle between the directions,
+    ``sinh²(√c d/2) = sinh²((A - B)/2) + sinh A sinh B sin²(θ/2)``.
+
+    Args:
+        x: Points, ``(..., dim + 1)``, time first.
+        y: Points that broadcast against ``x``.
+        curvature: c > 0.
+
+    Returns:
+        Distances >= 0, of the broadcast shape less its last axis. Where x == y it is 0, and
+        so is the gradient.
+    """
+    xp = _namespace(x)
+    a, b = x[..., 1:], y[..., 1:]
+    norm_a, norm_b = _norm(a), _norm(b)
+    half = xp.sinh(_radial_gap(a, b, norm_a, norm_b, curvature) / 2)
+    q = half**2 + curvature * _chord_squared(a, b, norm_a, norm_b) / 4
+    apart = q > 0  # a square root has no slope at 0: step around it
+    root = xp.sqrt(xp.where(apart, q, 1.0))
+    return xp.where(apart, 2 / curvature**0.5 * xp.asinh(root), 0.0)
+
+
+def pairwise_distance(x: Array, y: Array, curvature: "float | Array") -> Array:
+    """Geodesic distances of all pairs, ``(n, dim + 1)`` against ``(m, dim + 1)``: ``(n, m)``.
+
+    The one matrix product runs on unit directions, so its rounding is not multiplied by the
+    norms: about 3e-5 absolute in float32. Radii keep their differences.
+    """
+    xp = _namespace(x)
+    a, b = x[:, 1:], y[:, 1:]
+    root_c = curvature**0.5
+    sinh_a, sinh_b = root_c * _norm(a), root_c * _norm(b)
+    cosine = _unit(a) @ _unit(b).T
+    gap = xp.asinh(sinh_a)[:, None] - xp.asinh(sinh_b)[None, :]
+    sin_squared = xp.clip((1 - cosine) / 2, 0, 1)
+    q = xp.sinh(gap / 2) ** 2 + sinh_a[:, None] * sinh_b[None, :] * sin_squared
+    apart = q > 0
+    root = xp.sqrt(xp.where(apart, q, 1.0))
+    return xp.where(apart, 2 / root_c * xp.asinh(root), 0.0)
+
+
+def half_aperture(general: Array, curvature: "float | Array") -> Array:
+    """Half apertures of the entailment cones of points, in radians, within (0, π/2].
+
+    ``asin(2K / (√c|x|))`` with K = 0.1 (Le et al., arXiv:1902.00913; MERU, eq. 7); π/2, and no
+    slope, where √c|x| <= 2K.
+    """
+    xp = _namespace(general)
+    norm = curvature**0.5 * _norm(general[..., 1:])
+    outside = norm > 2 * MIN_RADIUS
+    return xp.where(outside, xp.asin(2 * MIN_RADIUS / xp.where(outside, norm, 1.0)), math.pi / 2)
+
+
+def exterior_angle(general: Array, specific: Array, curvature: "float | Array") -> Array:
+    """Angles at ``general`` between the ray away from the origin and the geodesic to ``specific``.
+
+    ``π - ∠(O, general, specific)`` in radians within [0, π]: 0 where the specific point lies
+    straight outward, π where it lies towards the origin. It is written as the atan2 of the
+    components of the geodesic's direction across and along the axis. Of the origin, and of a
+    point to itself, it is 0: both entail.
+
+    Args:
+        general: Points, ``(..., dim + 1)``, time first: the roots of the cones.
+        specific: Points that broadcast against ``general``.
+        curvature: c > 0.
+    """
+    xp = _namespace(general)
+    a, b = specific[..., 1:], general[..., 1:]
+    norm_a, norm_b = _norm(a), _norm(b)
+    axis = _unit(b)
+    gap = a - b
+    across = _norm(gap - xp.sum(gap * axis, -1)[..., None] * axis)
+    time_a, time_b = xp.sqrt(1 + curvature * norm_a**2), xp.sqrt(1 + curvature * norm_b**2)
+    weight = norm_a * time_b + norm_b * time_a
+    square = xp.sum((_unit(a) - axis) ** 2, -1)
+    along = xp.sum(gap * (a + b), -1) / xp.where(weight > 0, weight, 1.0)
+    along = along - square / 2 * norm_a * time_b
+    defined = (norm_b > 0) & ((across > 0) | (along != 0))  # atan2 has no slope at (0, 0)
+    return xp.where(
+        defined, xp.atan2(xp.where(defined, across, 0.0), xp.where(defined, along, 1.0)), 0.0
+    )
+
+
+def entailment_score(general: Array, specific: Array, curvature: "float | Array") -> Array:
+    """How far ``specific`` is a kind or part of ``general``: ``max(1 - 2φ/π, 0)``, in [0, 1]."""
+    xp = _namespace(general)
+    return xp.clip(1 - 2 / math.pi * exterior_angle(general, specific, curvature), 0.0, None)
+
+
+def _radial_gap(
+    a: Array, b: Array, norm_a: Array, norm_b: Array, curvature: "float | Array"
+) -> Array:
+    """``asinh(√c|a|) - asinh(√c|b|)`` from ``|a|² - |b|² = (a - b)·(a + b)``, so that it cancels
+    no digits.
+    """
+    xp = _namespace(a)
+    weight = norm_a * xp.sqrt(1 + curvature * norm_b**2)
+    weight = weight + norm_b * xp.sqrt(1 + curvature * norm_a**2)
+    difference = xp.sum((a - b) * (a + b), -1) / xp.where(weight > 0, weight, 1.0)
+    return xp.asinh(curvature**0.5 * difference)
+
+
+def _chord_squared(a: Array, b: Array, norm_a: Array, norm_b: Array) -> Array:
+    """``|a||b| |â - b̂|²``.
+
+    For vectors of like norm it is taken from their difference, which is exact when they are
+    close; otherwise from their directions, whose difference is then not small.
+    """
+    xp = _namespace(a)
+    total = norm_a + norm_b
+    excess = xp.sum((a - b) * (a + b), -1) / xp.where(total > 0, total, 1.0)  # |a| - |b|
+    alike = (norm_a > 0) & (norm_b > 0) & (xp.abs(excess) < 0.25 * total)
+    safe_a, safe_b = xp.where(alike, norm_a, 1.0), xp.where(alike, norm_b, 1.0)
+    tangential = (a - b) - (xp.where(alike, excess, 0.0) / safe_b)[..., None] * b  # |a|(â - b̂)
+    near = xp.sum(tangential**2, -1) * (safe_b / safe_a)
+    far = norm_a * norm_b * xp.sum((_unit(a) - _unit(b)) ** 2, -1)
+    return xp.where(alike, near, far)
+
+
+def _unit(vector: Array) -> Array:
+    """Directions; the zero vector stays zero, with the slope of no direction."""
+    xp = _namespace(vector)
+    norm = _norm(vector)[..., None]
+    return vector / xp.where(norm > 0, norm, 1.0)
+
+
+def _norm(vector: Array) -> Array:
+    """Euclidean lengths over the last axis; torch gives the slope 0 at the zero vector."""
+    norm: Array = _namespace(vector).linalg.vector_norm(vector, axis=-1)
+    return norm
+
+
+def _namespace(array: Any) -> Any:
+    """The module that computes with this array, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(array, torch.Tensor) else np

@@ -1,0 +1,1 @@
+"""Serves a bundle: embeddings, hyperbolic search, zero-shot classification. Never imports torch."""

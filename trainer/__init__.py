@@ -1,0 +1,1 @@
+"""Makes checkpoints and exports them as bundles. The only room that knows torch."""
