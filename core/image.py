@@ -12,8 +12,17 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageCms, ImageFile
-from PIL import JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageCms,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
 from pydantic import Field
 
 from core.config import Section
@@ -97,7 +106,7 @@ def decode(
     image = _open(data, limits)
     try:
         if side is not None:
-            image.draft(None, (2 * side, 2 * side))  # type: ignore[arg-type]  # None: keep the mode
+            image.draft(None, (2 * side, 2 * side))
         image.load()
         orientation = _orientation(image)
         decoded = _to_rgb(image)
@@ -259,8 +268,9 @@ def _from_wide(image: Image.Image) -> Image.Image:
 
 
 def _centre(width: int, height: int, side: int) -> tuple[float, float, float, float]:
-    """The part of an image that is left when its short side becomes ``side`` and the centre is
-    cropped: resampling that box alone gives the same pixels, without the rest of a long strip.
+    """The part of an image that stays when its short side becomes ``side`` and the centre is cut.
+
+    Resampling that box alone gives the same pixels, without those of the rest of a long strip.
     """
     short = min(width, height)
     across, down = side * width // short, side * height // short

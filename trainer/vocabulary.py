@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
@@ -17,11 +17,8 @@ _WORD_END = "</w>"
 _BYTES = 256
 _MERGES = VOCABULARY_SIZE - 2 * _BYTES - 2
 
-# A special token, a clitic, a run of letters, one digit, or a run of anything else.
-_PIECE = (
-    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d"
-    r"|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
-)
+# A clitic, a run of letters, one digit, or a run of anything else.
+_PIECE = r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
 
 
 def write_tokenizer(path: Path) -> None:
@@ -38,6 +35,8 @@ def write_tokenizer(path: Path) -> None:
         Split(Regex(_PIECE), behavior="removed", invert=True),
         ByteLevel(add_prefix_space=False, use_regex=False),
     ])  # fmt: skip
+    # As in CLIP, a text that spells out a special token gets it.
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in (START, END)])
     path.write_text(tokenizer.to_str(), encoding="utf-8")
 
 
@@ -51,8 +50,10 @@ def _vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
 
 
 def _byte_letters() -> list[str]:
-    """The letters that stand for bytes: printable Latin-1 for itself, then the others in order,
-    from U+0100 on.
+    """The letters that stand for bytes.
+
+    Those that print in Latin-1 stand for themselves and come first; the others follow in order,
+    as U+0100 and on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = _BYTES - len(printable)
