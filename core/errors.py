@@ -17,7 +17,10 @@
     ├── FingerprintMismatch    vectors and model do not belong together
     ├── NotFound               no item of that name
     ├── StorageError           the data folder cannot be used, or the disk is full
+    ├── RequestError           a request is malformed
+    │   └── RequestTooLarge    over the limit of bytes or items
     └── Unavailable            the service cannot be reached, or is not ready
+        └── Overloaded         it has as much to do as it may take on
 
 Every message names the thing, the value and the remedy. Built-in errors mean a
 programmer's mistake, and are never caught.
@@ -84,5 +87,17 @@ class StorageError(Hyper3Error):
     """The data folder cannot be used, or the disk is full."""
 
 
+class RequestError(Hyper3Error):
+    """A request is malformed."""
+
+
+class RequestTooLarge(RequestError):
+    """Over the limit of bytes or items."""
+
+
 class Unavailable(Hyper3Error):
     """The service cannot be reached, or is not ready."""
+
+
+class Overloaded(Unavailable):
+    """The service has as much to do as it may take on; ask again later."""
