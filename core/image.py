@@ -66,7 +66,7 @@ _DEFAULT_LIMITS = ImageLimits()
 # What Pillow's parsers raise on bytes that are not what they claim to be.
 _BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
-    EOFError, RuntimeError, struct.error, zlib.error,
+    EOFError, RuntimeError, UserWarning, struct.error, zlib.error,
 )  # fmt: skip
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
