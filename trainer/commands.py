@@ -1,0 +1,55 @@
+"""The trainer's commands, mounted into `hyper3` by the entry point."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainer.commands_data import app as data_app
+
+app = typer.Typer()
+app.add_typer(data_app, name="data")
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        Path, typer.Argument(help="A TOML recipe, or the bare name of one that ships with us.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="As optim.peak_lr=1e-4."),
+    ] = None,
+) -> None:
+    """Train a model, or go on where a stopped run of the same recipe left off."""
+    from rich.console import Console  # noqa: PLC0415 - torch comes with the next line
+
+    from trainer.config import load_recipe  # noqa: PLC0415
+    from trainer.run import train as run  # noqa: PLC0415
+
+    run(load_recipe(recipe, overrides), Console(highlight=False))
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="The folder of a run, or of a checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
+    force: Annotated[bool, typer.Option(help="Replace a bundle that is there.")] = False,
+) -> None:
+    """Export a checkpoint as a bundle: two ONNX graphs, checked against the model."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from trainer.checkpoint import find  # noqa: PLC0415
+    from trainer.export import export as write  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    found = find(checkpoint)
+    manifest = write(found, out, force=force)
+    parity = manifest.parity
+    console.print(
+        f"{out}: {manifest.name} at step {manifest.step:,}, curvature {manifest.curvature:.3g}, "
+        f"{manifest.dim} dimensions, fingerprint {manifest.fingerprint[:12]}\n"
+        f"parity with PyTorch over {parity.samples} images: worst error of a coordinate "
+        f"{parity.worst_error:.1e}, mean {parity.mean_error:.1e}, "
+        f"nearest image agrees for {parity.rank_agreement:.1%} of texts"
+    )

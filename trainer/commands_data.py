@@ -1,0 +1,68 @@
+"""`hyper3 data`: make or prepare what is trained on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+app = typer.Typer(help="Make the demo scenes, or prepare your own photos.", no_args_is_help=True)
+
+
+@app.command()
+def scenes(  # noqa: PLR0917 - each is an option of the command line
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data/scenes"),
+    train: Annotated[int, typer.Option(min=1, help="Scenes to train on.")] = 50_000,
+    val: Annotated[int, typer.Option(min=1, help="Scenes to watch while training.")] = 1_000,
+    test: Annotated[int, typer.Option(min=1, help="Scenes of each of the three tests.")] = 500,
+    side: Annotated[int, typer.Option(min=32, max=512, help="Pixels of a scene.")] = 64,
+    part_side: Annotated[int, typer.Option(min=8, max=512, help="Pixels of a crop.")] = 32,
+    seed: Annotated[int, typer.Option(help="Another seed, other scenes.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; all cores if not given.")
+    ] = None,
+) -> None:
+    """Compose captioned scenes of emoji art: the demo data, made in about a minute."""
+    from trainer.scenes.sheet import write_sheet  # noqa: PLC0415 - loads numpy and the art
+    from trainer.scenes.write import (  # noqa: PLC0415
+        SceneSettings,
+        default_workers,
+        is_complete,
+        write_scenes,
+    )
+
+    console = Console(highlight=False)
+    settings = SceneSettings(train, val, test, side, part_side, seed)
+    if is_complete(out, settings):
+        console.print(f"{out} is up to date.")
+        return
+    with _progress(console) as progress:
+        task = progress.add_task("scenes", total=train + val + 3 * test)
+        manifest = write_scenes(
+            out, settings, workers or default_workers(), lambda n: progress.advance(task, n)
+        )
+    write_sheet(out / "sheet.png", settings)
+    for name, split in manifest["splits"].items():
+        console.print(f"{name:>20}  {split['samples']:>7,} scenes  {split['parts']:>8,} things")
+    things = manifest["things"]
+    console.print(f"{things['trained']} things are trained, {things['held_out']} only ever tested.")
+    console.print(f"A look at a dozen of them: {out / 'sheet.png'}")
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )

@@ -1,0 +1,1 @@
+"""The demo data: emoji art composed into captioned scenes."""

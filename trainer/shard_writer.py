@@ -1,0 +1,168 @@
+"""Samples -> WebDataset shards, and the manifest beside them.
+
+A shard is a tar whose samples follow one another, each as ``{k}.json`` (its photo and the
+names of its parts), ``{k}.child.jpg`` and ``{k}.child.txt`` (the whole),
+``{k}.numparents.txt``, then ``{k}.parent000.jpg``, ``{k}.parent000.txt`` and so on (the
+parts). The family of HyCoCLIP calls the whole *child* and the part *parent*, because a part is
+the more general side of an entailment; the file names keep that for compatibility.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from core.errors import DataError, StorageError
+
+Pixels = npt.NDArray[np.uint8]
+
+MANIFEST = "manifest.json"
+_STORAGE_FAULTS = {
+    errno.ENOSPC: "the disk is full; free some space or name another folder",
+    errno.EDQUOT: "your disk quota is used up; free some space or name another folder",
+    errno.EROFS: "the disk can only be read; name another folder",
+    errno.EACCES: "permission denied; name a folder that you may write",
+    errno.EPERM: "permission denied; name a folder that you may write",
+    errno.ENOTDIR: "a file stands where a folder is needed; name another folder",
+    errno.EEXIST: "a file stands where a folder is needed; name another folder",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One box: its crop as JPEG, its phrase, and the name of the thing where one is known."""
+
+    jpeg: bytes
+    text: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One caption with its picture and parts; captions of one photo share its id."""
+
+    photo: str
+    jpeg: bytes
+    text: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """What a written shard holds."""
+
+    file: str
+    samples: int
+    parts: int
+    sha256: str
+
+
+def encode_jpeg(pixels: Pixels) -> bytes:
+    """JPEG of ``(height, width, 3)`` pixels: quality 95, colour at full resolution."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=95, subsampling=0)
+    return buffer.getvalue()
+
+
+def write_shard(path: Path, samples: Iterable[Sample]) -> ShardInfo:
+    """Write one shard; it appears under its name only when it is whole.
+
+    The same samples give the same bytes: neither clock nor user is written.
+
+    Raises:
+        StorageError: The folder cannot be written, or the disk is full.
+    """
+    import webdataset as wds  # noqa: PLC0415 - heavy, and only writers need it
+
+    count = parts = 0
+    with replacing(path) as temporary:
+        with temporary.open("wb") as stream:
+            writer = wds.TarWriter(stream, encoder=False, mtime=0)
+            for sample in samples:
+                _write_sample(writer, f"{path.stem}{count:06d}", sample)
+                count += 1
+                parts += len(sample.parts)
+            writer.close()
+        digest = file_digest(temporary)
+    return ShardInfo(path.name, count, parts, digest)
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, as hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block succeeds.
+
+    Raises:
+        StorageError: The folder cannot be written, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        remedy = _STORAGE_FAULTS.get(error.errno or 0)
+        if remedy is None:
+            raise
+        raise StorageError(f"{path.parent}: cannot write {path.name}: {remedy}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a prepared folder, or None where there is none.
+
+    Raises:
+        DataError: The file is there but is not a JSON object.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}); delete it and prepare again") from error
+    if not isinstance(manifest, dict):
+        raise DataError(f"{path}: not a JSON object; delete it and prepare again")
+    return manifest
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people to read; an interrupted write leaves the old file.
+
+    Raises:
+        StorageError: The folder cannot be written, or the disk is full.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _write_sample(writer: Any, key: str, sample: Sample) -> None:
+    # TarWriter sorts the members of one call; two calls put the description first.
+    about = {"photo": sample.photo, "names": [part.name for part in sample.parts]}
+    writer.write({"__key__": key, "json": json.dumps(about).encode()})
+    members: dict[str, str | bytes] = {
+        "__key__": key,
+        "child.jpg": sample.jpeg,
+        "child.txt": sample.text.encode(),
+        "numparents.txt": str(len(sample.parts)).encode(),
+    }
+    for index, part in enumerate(sample.parts):
+        members[f"parent{index:03d}.jpg"] = part.jpeg
+        members[f"parent{index:03d}.txt"] = part.text.encode()
+    writer.write(members)
