@@ -135,8 +135,9 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         text = (path / MANIFEST).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise BundleError(f"{path}: not a bundle (no {MANIFEST}); make one with `hyper3 export`"
-                          ) from error
+        raise BundleError(
+            f"{path}: not a bundle (no {MANIFEST}); make one with `hyper3 export`"
+        ) from error
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:

@@ -13,6 +13,7 @@
     ├── VectorError            one vector is not a point of the model's space
     ├── BundleError            an exported model is missing, incomplete or altered
     ├── CheckpointError        a checkpoint is missing, torn or of another recipe
+    ├── TrainingDiverged       the loss or a gradient is not finite
     ├── ParityError            an export that differs from what was trained
     ├── FingerprintMismatch    vectors and model do not belong together
     ├── NotFound               no item of that name
@@ -69,6 +70,10 @@ class BundleError(Hyper3Error):
 
 class CheckpointError(Hyper3Error):
     """A checkpoint is missing, torn or of another recipe."""
+
+
+class TrainingDiverged(Hyper3Error):
+    """The loss or a gradient is not finite; the weights are those of the step before."""
 
 
 class ParityError(Hyper3Error):

@@ -1,0 +1,256 @@
+"""Samples -> batches: what one optimizer step needs, counted and indexed by the loader."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from core.errors import DataError, ImageError
+from core.image import decode, resize
+from core.queries import build_queries
+from core.text import TextSpec, Tokenizer
+from trainer.config import DataSection
+from trainer.shards import ShardIndex, epoch_order, read_sample
+
+log = logging.getLogger(__name__)
+
+_LENGTHS = (8, 16, 32)
+"""Texts up to these lengths are encoded together: padding costs more than another call."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n whole images, their p parts, and the q non-root queries of their captions.
+
+    Each distinct text stands once in ``tokens``, sorted by length; everything else points at
+    its row there. Pictures are 8-bit, channels last.
+    """
+
+    images: Tensor  # (n, side, side, 3) uint8
+    parts: Tensor  # (p, part_side, part_side, 3) uint8
+    tokens: tuple[Tensor, ...]  # groups of (texts, length) int64, padded with 0
+    caption: Tensor  # (n,) text of each image
+    part_text: Tensor  # (p,)
+    part_owner: Tensor  # (p,) image of each part
+    part_count: Tensor  # (n,)
+    part_id: Tensor  # (p,) equal for parts that show or name the same thing
+    query_text: Tensor  # (q,)
+    query_parent: Tensor  # (q,) text of the parent; 0 where there is none
+    query_has_parent: Tensor  # (q,) 1.0 or 0.0
+    query_owner: Tensor  # (q,)
+    query_slot: Tensor  # (q,) owner * query_slots + its place among the owner's queries
+    query_weight: Tensor  # (q,)
+    query_slots: int  # most queries of any image of the batch
+    skipped: tuple[str, ...]  # why samples were left out
+    truncated: int  # texts cut to the context length
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        moved: dict[str, Tensor | tuple[Tensor, ...]] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                moved[field.name] = value.to(device, non_blocking=True)
+        moved["tokens"] = tuple(group.to(device, non_blocking=True) for group in self.tokens)
+        return replace(self, **moved)  # type: ignore[arg-type]  # fields by name
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One sample, ready to be put into a batch."""
+
+    image: npt.NDArray[np.uint8]
+    caption: str
+    parts: list[npt.NDArray[np.uint8]]
+    phrases: list[str]
+    names: list[str]
+
+
+def decode_sample(
+    index: ShardIndex, number: int, options: DataSection, rng: np.random.Generator
+) -> Decoded:
+    """Read and decode one sample, taking a random subset of its parts before decoding them.
+
+    Raises:
+        DataError: The caption is empty, or a member is missing or unreadable.
+    """
+    sample = read_sample(index, number)
+    where = f"{index.shards[index.shard[number]]}: sample {sample.key}"
+    if not sample.caption:
+        raise DataError(f"{where}: empty caption")
+    chosen: Sequence[int] = range(len(sample.parts))
+    if len(chosen) > options.max_parts:
+        chosen = sorted(rng.choice(len(chosen), options.max_parts, replace=False).tolist())
+    chosen = [part for part in chosen if sample.parts[part][1]]
+    try:
+        image = _pixels(sample.image, options.side)
+        parts = [_pixels(sample.parts[part][0], options.part_side) for part in chosen]
+    except ImageError as error:
+        raise DataError(f"{where}: unreadable image: {error}") from error
+    phrases = [sample.parts[part][1] for part in chosen]
+    names = [sample.names[part] or phrase for part, phrase in zip(chosen, phrases, strict=True)]
+    return Decoded(image, sample.caption, parts, phrases, names)
+
+
+def _pixels(data: bytes, side: int) -> npt.NDArray[np.uint8]:
+    return resize(decode(data, side=side), side, "retrieval")
+
+
+def collate(
+    samples: Sequence[Decoded], tokenizer: Tokenizer, options: DataSection, skipped: Sequence[str]
+) -> Batch:
+    """Build the batch: queries, distinct texts in groups of like length, and every index."""
+    texts: dict[str, int] = {}
+
+    def row(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    caption = [row(sample.caption) for sample in samples]
+    part_text = [row(phrase) for sample in samples for phrase in sample.phrases]
+    query_text, parent, owner, weight, slot = [], [], [], [], []
+    slots = max(options.max_queries - 1, 1)
+    for number, sample in enumerate(samples):
+        queries = build_queries(sample.caption, sample.phrases, limit=options.max_queries)
+        rows = [row(query.text) for query in queries]
+        active = [place for place, query in enumerate(queries) if query.weight > 0]
+        query_text += [rows[place] for place in active]
+        parent += [rows[queries[p].parent] if queries[p].parent >= 0 else -1 for p in active]
+        weight += [queries[place].weight for place in active]
+        owner += [number] * len(active)
+        slot += [number * slots + place for place in range(len(active))]
+    encoded = tokenizer.encode(list(texts))
+    order, groups = _group([entry.ids for entry in encoded], tokenizer)
+    place = torch.empty(len(order), dtype=torch.int64)
+    place[order] = torch.arange(len(order))
+    parts = [part for sample in samples for part in sample.parts]
+    side = options.part_side
+    names = [name.casefold() for sample in samples for name in sample.names]
+    identity = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    count = torch.tensor([len(sample.parts) for sample in samples])
+    parents = torch.tensor(parent, dtype=torch.int64)
+    return Batch(
+        images=torch.from_numpy(np.stack([sample.image for sample in samples])),
+        parts=torch.from_numpy(np.stack(parts) if parts else np.empty((0, side, side, 3), "u1")),
+        tokens=groups,
+        caption=place[caption],
+        part_text=place[part_text],
+        part_owner=torch.repeat_interleave(torch.arange(len(samples)), count),
+        part_count=count,
+        part_id=torch.tensor([identity[name] for name in names], dtype=torch.int64),
+        query_text=place[query_text],
+        query_parent=torch.where(parents >= 0, place[parents], 0),
+        query_has_parent=(parents >= 0).float(),
+        query_owner=torch.tensor(owner, dtype=torch.int64),
+        query_slot=torch.tensor(slot, dtype=torch.int64),
+        query_weight=torch.tensor(weight, dtype=torch.float32),
+        query_slots=slots,
+        skipped=tuple(skipped),
+        truncated=sum(entry.truncated for entry in encoded),
+    )
+
+
+def _group(ids: list[list[int]], tokenizer: Tokenizer) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Rows sorted by length, and their padded groups in that order."""
+    order = np.argsort([len(row) for row in ids], kind="stable")
+    lengths = np.array([len(ids[number]) for number in order])
+    bounds = [0, *np.searchsorted(lengths, _LENGTHS, side="right").tolist(), len(ids)]
+    groups = [
+        torch.from_numpy(tokenizer.pad([ids[number] for number in order[low:high]]))
+        for low, high in zip(bounds, bounds[1:], strict=False)
+        if high > low
+    ]
+    return torch.from_numpy(order), tuple(groups)
+
+
+class BatchDataset(Dataset[Batch]):
+    """Batches by (epoch, position): the samples of a row of `epoch_order`."""
+
+    def __init__(
+        self, index: ShardIndex, tokenizer: Path, spec: TextSpec, options: DataSection, seed: int
+    ) -> None:
+        self._index = index
+        self._options = options
+        self._seed = seed
+        self._file, self._spec = tokenizer, spec
+        self._tokenizer: Tokenizer | None = None  # made in the worker: threads do not fork
+
+    def __getitem__(self, request: tuple[int, Sequence[int]]) -> Batch:
+        epoch, numbers = request
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer(self._file, self._spec)
+        samples, skipped = [], []
+        for number in numbers:
+            rng = np.random.default_rng((self._seed, epoch, number))
+            try:
+                samples.append(decode_sample(self._index, number, self._options, rng))
+            except DataError as error:
+                skipped.append(str(error))
+        if not samples:
+            raise DataError(f"no sample of a batch of {len(numbers)} can be used: {skipped[0]}")
+        return collate(samples, self._tokenizer, self._options, skipped)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Requests for batches from one step to another, epoch after epoch."""
+
+    index: ShardIndex
+    batch_size: int
+    seed: int
+    first_step: int
+    last_step: int
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        step, start, epoch = self.first_step, 0, 0
+        while step < self.last_step:
+            order = epoch_order(self.index, self.batch_size, self.seed, epoch)
+            for row in order[max(step - start, 0) :]:
+                if step == self.last_step:
+                    return
+                yield epoch, row.tolist()
+                step += 1
+            start, epoch = start + len(order), epoch + 1
+
+    def __len__(self) -> int:
+        return self.last_step - self.first_step
+
+
+def load_batches(
+    dataset: BatchDataset, schedule: Schedule | Sequence[tuple[int, list[int]]], workers: int
+) -> Iterator[Batch]:
+    """Batches in the order of the schedule, made by worker processes ahead of time."""
+    loader: DataLoader[Batch] = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=schedule,
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        collate_fn=_as_it_is,
+    )
+    yield from loader
+
+
+def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[int]]]:
+    """Requests for the first caption of every photo, in stored order, the last batch short."""
+    _, first = np.unique(index.photo, return_index=True)
+    first.sort()
+    return [
+        (0, first[start : start + batch_size].tolist())
+        for start in range(0, len(first), batch_size)
+    ]
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def count_reasons(skipped: Sequence[str]) -> Counter[str]:
+    """How often each reason, without the name of shard and sample, stands in a list."""
+    return Counter(reason.split(": ")[2] for reason in skipped)

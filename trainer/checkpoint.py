@@ -1,0 +1,191 @@
+"""Checkpoints: written whole or not at all, checked when read, and without pickled code.
+
+::
+
+    RUN/checkpoints/00001000/
+        model.safetensors      weights and buffers
+        optimizer.safetensors  AdamW's state by parameter name
+        state.json             step, recipe, and the sha256 of the two
+
+Randomness is drawn from (seed, step), never from a running generator, so that the step is all
+there is to restore.
+"""
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from core.bundle import sha256
+from core.errors import CheckpointError, StorageError
+from trainer.config import Recipe
+
+log = logging.getLogger(__name__)
+
+_MODEL = "model.safetensors"
+_OPTIMIZER = "optimizer.safetensors"
+_STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files are whole."""
+
+    path: Path
+    step: int  # optimizer steps taken
+    recipe: Recipe
+
+
+def save(
+    folder: Path, step: int, recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Path:
+    """Write ``folder/checkpoints/STEP`` and remove the oldest beyond ``run.keep``.
+
+    Raises:
+        StorageError: The disk is full or the folder cannot be written; earlier checkpoints
+            are as they were.
+    """
+    target = folder / "checkpoints" / f"{step:08d}"
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_file(_unshared(model.state_dict()), temporary / _MODEL)
+        save_file(_optimizer_tensors(model, optimizer), temporary / _OPTIMIZER)
+        state = {
+            "step": step,
+            "recipe": recipe.model_dump(mode="json"),
+            "files": {name: sha256(temporary / name) for name in (_MODEL, _OPTIMIZER)},
+        }
+        (temporary / _STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
+        for name in (_MODEL, _OPTIMIZER, _STATE):
+            _sync(temporary / name)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+        _sync(target.parent)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise StorageError(_why(error, target)) from error
+    for old in sorted(target.parent.glob("[0-9]*"))[: -recipe.run.keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run; torn ones are skipped with a warning."""
+    for path in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
+        try:
+            return read(path)
+        except CheckpointError as error:
+            log.warning("skipped: %s", error)
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """Check one checkpoint's files.
+
+    Raises:
+        CheckpointError: A file is missing or differs from what was written.
+    """
+    try:
+        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        for name, digest in state["files"].items():
+            if sha256(path / name) != digest:
+                raise CheckpointError(f"{path / name}: torn or altered")
+        return Checkpoint(path, int(state["step"]), Recipe.model_validate(state["recipe"]))
+    except (OSError, ValueError, KeyError, ValidationError) as error:
+        raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
+
+
+def find(path: Path) -> Checkpoint:
+    """The checkpoint that a run's folder or a checkpoint's own folder means.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    if (path / _STATE).exists():
+        return read(path)
+    checkpoint = newest(path)
+    if checkpoint is None:
+        raise CheckpointError(
+            f"{path}: no checkpoint here; give the folder of a run (with checkpoints/ in it)"
+        )
+    return checkpoint
+
+
+def load_model(checkpoint: Checkpoint, model: nn.Module) -> None:
+    """Put the weights into a model of the checkpoint's recipe.
+
+    Raises:
+        CheckpointError: Keys or shapes differ; the message lists them.
+    """
+    try:
+        model.load_state_dict(load_file(checkpoint.path / _MODEL))
+    except RuntimeError as error:
+        raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
+
+
+def load_optimizer(
+    checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Put the optimizer's state back, parameter by parameter.
+
+    Raises:
+        CheckpointError: The state of a parameter is missing.
+    """
+    tensors = load_file(checkpoint.path / _OPTIMIZER)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = names[parameter]
+            state = {
+                key.rpartition("/")[2]: tensor
+                for key, tensor in tensors.items()
+                if key.rpartition("/")[0] == name
+            }
+            if not state:
+                raise CheckpointError(f"{checkpoint.path / _OPTIMIZER}: nothing for {name}")
+            optimizer.state[parameter] = {
+                key: tensor.to(parameter.device) for key, tensor in state.items()
+            }
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}/{key}": value.detach().cpu().contiguous()
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+
+
+def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU: safetensors refuses tensors that share memory."""
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _why(error: Exception, target: Path) -> str:
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if full or "No space left" in str(error):
+        return f"{target}: the disk is full; free some space, then run the same command to go on"
+    return f"{target}: cannot be written: {error}"

@@ -1,0 +1,170 @@
+"""The sections of a recipe."""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from core.config import Section, load
+from core.errors import ConfigError
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class DataSection(Section):
+    """Shards, and what is taken of each sample."""
+
+    train: str = Field(description="Shards: a folder, a tar, a glob or braces {00000..00099}.tar.")
+    val: str | None = Field(None, description="Held-out shards, for loss and recalls.")
+    side: int = Field(224, ge=16, le=1024, description="Pixels of a whole image's side.")
+    part_side: int = Field(224, ge=16, le=1024, description="Pixels of a part's side.")
+    max_parts: int = Field(5, ge=0, le=64, description="Random parts of a sample, order kept.")
+    max_queries: int = Field(6, ge=1, le=64, description="Queries of a sample, the root included.")
+    workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
+
+
+class AugmentSection(Section):
+    """Random changes of training pictures (UNCHA and Hyper3-CLIP; never a flip)."""
+
+    crop_scale: tuple[float, float] = Field((0.8, 1.0), description="Share of the area that stays.")
+    brightness: float = Field(0.4, ge=0, le=1)
+    contrast: float = Field(0.4, ge=0, le=1)
+    saturation: float = Field(0.4, ge=0, le=1)
+    hue: float = Field(0.1, ge=0, le=0.5)
+    jitter_probability: Probability = 0.8
+    grayscale_probability: Probability = 0.2
+
+
+class TimmTower(Section):
+    """An image model of timm with random weights."""
+
+    kind: Literal["timm"]
+    name: str = Field(description="As timm.create_model takes it.")
+    heads: int | None = Field(None, ge=1, description="Attention heads, if not timm's own.")
+
+
+class ConvTower(Section):
+    """Strided 3x3 convolutions with batch norm: quick on a CPU."""
+
+    kind: Literal["conv"]
+    widths: tuple[int, ...] = Field((32, 64, 128, 256), min_length=1)
+
+
+class TextTower(Section):
+    """The CLIP-style causal transformer."""
+
+    width: int = Field(512, ge=16)
+    layers: int = Field(12, ge=1)
+    heads: int = Field(8, ge=1)
+    context_length: int = Field(77, ge=8, le=512)
+
+
+class ModelSection(Section):
+    """The space that both towers map to, and the query pooling."""
+
+    dim: int = Field(512, ge=2)
+    projection_bias: bool = False
+    curvature: float = Field(1.0, gt=0, description="At the start; learned within a tenth and ten.")
+    learn_curvature: bool = True
+    pooling_heads: int = Field(8, ge=1)
+
+
+class ObjectiveSection(Section):
+    """Weights and switches of the loss."""
+
+    entailment_weight: float = Field(0.2, ge=0, description="λ")
+    query_weight: float = Field(1.0, ge=0, description="Of the query relations within λ; 0: none.")
+    part_columns: Literal["repeated", "unique"] = Field(
+        "repeated", description="Whether a whole stands once per part among the columns."
+    )
+    mask_repeats: bool = Field(
+        False, description="Same captions, and same things among parts, are no negatives."
+    )
+
+
+class OptimSection(Section):
+    """AdamW with linear warm-up and cosine decay to 0."""
+
+    batch_size: int = Field(768, ge=2)
+    steps: int = Field(500_000, ge=1)
+    warmup_steps: int = Field(4000, ge=0)
+    peak_lr: float = Field(5e-4, gt=0)
+    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.2, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    precision: Literal["fp32", "bf16"] = "bf16"
+
+
+class RunSection(Section):
+    """Where a run writes, and how often."""
+
+    out: Path | None = Field(None, description="Folder of the run; runs/NAME when not given.")
+    seed: int = 0
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, ...")
+    log_every: int = Field(50, ge=1)
+    eval_every: int = Field(1000, ge=1)
+    save_every: int = Field(1000, ge=1)
+    keep: int = Field(2, ge=1, description="Checkpoints kept, the newest.")
+
+
+class Recipe(Section):
+    """Everything that decides a training run."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    data: DataSection
+    augment: AugmentSection = AugmentSection()
+    image_tower: Annotated[TimmTower | ConvTower, Field(discriminator="kind")]
+    text_tower: TextTower = TextTower()
+    model: ModelSection = ModelSection()
+    objective: ObjectiveSection = ObjectiveSection()
+    optim: OptimSection = OptimSection()
+    run: RunSection = RunSection()
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.text_tower.width % self.text_tower.heads:
+            raise ValueError(
+                f"text_tower.width {self.text_tower.width} is not a multiple of "
+                f"text_tower.heads {self.text_tower.heads}"
+            )
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.run.out or Path("runs") / self.name
+
+    def digest(self) -> str:
+        """sha256 of all that changes the result: not of folders, workers or the device."""
+        return hashlib.sha256(
+            self.model_dump_json(
+                exclude={
+                    "data": {"train", "val", "workers"},
+                    "run": {"out", "device", "log_every", "eval_every", "save_every", "keep"},
+                }
+            ).encode()
+        ).hexdigest()
+
+
+def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe and apply ``section.key=value`` overrides.
+
+    A recipe that ships with the package is found by its bare name (``demo`` or ``demo.toml``)
+    from anywhere.
+
+    Raises:
+        ConfigError: The file is missing, or a key is unknown or out of range.
+    """
+    if not path.exists() and path.parent == Path():
+        shipped = RECIPES / path.with_suffix(".toml")
+        if not shipped.exists():
+            known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
+            raise ConfigError(f"{path}: no such file, and no recipe of that name; known: {known}")
+        path = shipped
+    return load(Recipe, path, overrides)
+
+
+RECIPES = Path(__file__).parent / "recipes"
+"""The recipes that ship with the package."""

@@ -1,0 +1,67 @@
+"""Signs of a run that goes wrong, as numbers to log and as sentences to read."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from core.lorentz import MIN_RADIUS, radius
+from trainer.config import Recipe
+from trainer.model import MAX_LOG_SCALE, Hyper3
+from trainer.objectives.nodes import Nodes
+
+
+@torch.no_grad()
+def measure(model: Hyper3, nodes: Nodes) -> dict[str, Tensor]:
+    """The learned scalars, and the mean geodesic radius of every kind of node."""
+    curvature = model.curvature
+    kinds = {
+        "image": nodes.images,
+        "text": nodes.texts,
+        "part_image": nodes.part_images,
+        "part_text": nodes.part_texts,
+        "query_image": nodes.query_images,
+        "query_text": nodes.query_texts,
+    }
+    radii = {
+        f"radius/{kind}": radius(points, curvature).mean()
+        for kind, points in kinds.items()
+        if len(points)
+    }
+    scales = model.scales()
+    return radii | {
+        "scalar/curvature": curvature,
+        "scalar/global_scale": scales.whole,
+        "scalar/local_scale": scales.part,
+        "scalar/global_local_scale": scales.cross,
+        "scalar/visual_alpha": model.visual_alpha.exp(),
+        "scalar/textual_alpha": model.textual_alpha.exp(),
+    }
+
+
+def warnings(recipe: Recipe, numbers: dict[str, float]) -> list[str]:
+    """What a person should look at, each with a remedy; empty when all is well.
+
+    A learned curvature that comes to rest at its lower bound is the family's habit (meru#4),
+    so it is said, not called a failure.
+    """
+    found = []
+    curvature = numbers["scalar/curvature"]
+    start = recipe.model.curvature
+    if recipe.model.learn_curvature and curvature <= start / 10 * 1.001:
+        found.append(
+            f"curvature rests at its lower bound {curvature:.3g}: the space is nearly flat; "
+            "fix it with model.learn_curvature=false if you need the cones"
+        )
+    if numbers["scalar/global_scale"] >= math.exp(MAX_LOG_SCALE) * 0.999:
+        found.append(
+            "the global temperature is at its limit of 1/100: a larger batch, or less training"
+        )
+    root = math.sqrt(curvature)
+    for kind in ("image", "text"):
+        if math.sinh(root * numbers[f"radius/{kind}"]) <= 2 * MIN_RADIUS:
+            found.append(
+                f"{kind} points lie within the saturated cones around the origin: "
+                "entailment has no gradient there; lower objective.entailment_weight"
+            )
+    return found

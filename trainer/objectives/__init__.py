@@ -1,0 +1,1 @@
+"""Losses over nodes on the hyperboloid: shared terms, and one file per system that composes them."""

@@ -1,0 +1,323 @@
+"""A training run, from its recipe to its last checkpoint, as a list of events."""
+
+import json
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from torch.utils.tensorboard import SummaryWriter
+
+from core.errors import CheckpointError, ConfigError
+from core.text import TextSpec
+from trainer import checkpoint, health
+from trainer.batch import (
+    Batch,
+    BatchDataset,
+    Schedule,
+    count_reasons,
+    load_batches,
+    validation_rows,
+)
+from trainer.config import Recipe
+from trainer.model import Hyper3
+from trainer.optim import build_optimizer, learning_rate
+from trainer.shards import ShardIndex, find_shards, index_shards
+from trainer.step import StepResult, evaluate, train_step
+from trainer.vocabulary import write_tokenizer
+
+log = logging.getLogger(__name__)
+
+TOKENIZER = "tokenizer.json"
+
+
+def train(recipe: Recipe, console: Console) -> Path:
+    """Train, or go on from the newest checkpoint of the run; returns the last checkpoint.
+
+    Every sample of a step, and all randomness, follow from (seed, step): a run that was
+    stopped takes the same steps as one that was not.
+
+    Raises:
+        CheckpointError: The folder holds a run of another recipe.
+        DataError: Shards are missing or unusable.
+        StorageError: The disk is full.
+        TrainingDiverged: A gradient is not finite.
+    """
+    folder = recipe.folder
+    before = _resumable(folder, recipe)
+    if before and before.step >= recipe.optim.steps:
+        console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
+        return before.path
+    device = _device(recipe)
+    torch.manual_seed(recipe.run.seed)
+    model = Hyper3(recipe).to(device)
+    optimizer = build_optimizer(model, recipe.optim)
+    first = 0
+    if before:
+        checkpoint.load_model(before, model)
+        checkpoint.load_optimizer(before, model, optimizer)
+        first = before.step
+    data = _open_data(recipe, folder)
+    _announce(console, recipe, model, data, device, first)
+    with Record(folder, recipe, console, first) as record, _stop_signal() as stop:
+        return _loop(model, optimizer, recipe, data, device, record, stop, first)
+
+
+def _loop(
+    model: Hyper3,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    data: "Data",
+    device: torch.device,
+    record: "Record",
+    stop: "Stop",
+    first: int,
+) -> Path:
+    folder, options = recipe.folder, recipe.optim
+    generator = torch.Generator(device)
+    schedule = Schedule(data.train, options.batch_size, recipe.run.seed, first, options.steps)
+    batches = load_batches(data.dataset, schedule, recipe.data.workers)
+    step = first
+    for batch in record.waiting(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, options)
+        generator.manual_seed(recipe.run.seed * 1_000_003 + step)
+        result = train_step(model, batch.to(device), optimizer, recipe, generator)
+        step += 1
+        record.step(step, model, batch, result, learning_rate(step - 1, options))
+        last = step == options.steps or stop.asked
+        if data.val and (step % recipe.run.eval_every == 0 or step == options.steps):
+            held_out = load_batches(data.val_dataset, data.val, workers=0)
+            record.evaluation(step, evaluate(model, held_out, recipe, device).numbers)
+        if step % recipe.run.save_every == 0 or last:
+            path = checkpoint.save(folder, step, recipe, model, optimizer)
+            record.saved(path, last=last)
+        if last:
+            return path
+    raise AssertionError("the schedule ends at the last step")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training samples, and the batches that are held out."""
+
+    train: ShardIndex
+    dataset: BatchDataset
+    val_dataset: BatchDataset
+    val: list[tuple[int, list[int]]]
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked the run to end at the next step."""
+
+    asked: bool = False
+
+
+@dataclass
+class Record:
+    """What a run tells: a progress bar, TensorBoard, and a line of JSON for each report."""
+
+    folder: Path
+    recipe: Recipe
+    console: Console
+    first: int
+    skipped: Counter[str] = field(default_factory=Counter)
+    _waited: float = 0.0
+    _since: float = 0.0
+    _samples: int = 0
+
+    def __enter__(self) -> Self:
+        self._board = SummaryWriter(str(self.folder / "tensorboard"))
+        self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=self.console,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task(
+            self.recipe.name, total=self.recipe.optim.steps, completed=self.first, told=""
+        )
+        self._since = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+        self._board.close()
+        self._lines.close()
+        for reason, count in self.skipped.most_common():
+            self.console.print(f"[yellow]left out {count:,} samples:[/] {reason}")
+
+    def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the time spent waiting for them is what the data path costs."""
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self._waited += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
+
+    def step(self, step: int, model: Hyper3, batch: Batch, result: StepResult, rate: float) -> None:
+        """Note one step; every ``run.log_every`` steps, report."""
+        for reason in batch.skipped:
+            if not self.skipped:
+                self._say(f"[yellow]left out a sample:[/] {reason}")
+            self.skipped.update(count_reasons([reason]))
+        self._samples += len(batch.images)
+        self._bar.update(self._task, completed=step)
+        if step % self.recipe.run.log_every and step != self.recipe.optim.steps:
+            return
+        numbers = {
+            name: float(value)
+            for name, value in (result.terms | health.measure(model, result.nodes)).items()
+        }
+        now = time.perf_counter()
+        elapsed = now - self._since
+        numbers |= {
+            "optim/grad_norm": float(result.grad_norm),
+            "optim/lr": rate,
+            "speed/samples_per_second": self._samples / elapsed,
+            "speed/share_waiting_for_data": self._waited / elapsed,
+            "data/left_out": float(sum(self.skipped.values())),
+        }
+        self._since, self._waited, self._samples = now, 0.0, 0
+        self._write("train", step, numbers)
+        share = numbers["speed/share_waiting_for_data"]
+        self._bar.update(
+            self._task,
+            told=f"loss {numbers['loss']:.3f}  {numbers['speed/samples_per_second']:.0f} samples/s"
+            + (f"  [yellow]{share:.0%} waiting for data[/]" if share > 0.2 else ""),
+        )
+
+    def evaluation(self, step: int, numbers: dict[str, float]) -> None:
+        """Report held-out numbers, and what is wrong with them."""
+        self._write("val", step, numbers)
+        recalls = "  ".join(
+            f"{name} R@1 {numbers[f'recall/{key}@1']:.1f}"
+            for name, key in (("image→text", "image_to_text"), ("text→image", "text_to_image"))
+        )
+        self._say(f"step {step:>7,}  held-out loss {numbers['loss']:.3f}  {recalls}")
+        for warning in health.warnings(self.recipe, numbers):
+            self._say(f"[yellow]{warning}[/]")
+        self._since, self._waited, self._samples = time.perf_counter(), 0.0, 0
+
+    def saved(self, path: Path, *, last: bool) -> None:
+        """Name the last checkpoint; the ones between go without saying."""
+        if last:
+            self._say(f"saved {path}")
+
+    def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
+        line: dict[str, Any] = {"split": split, "step": step, "time": time.time(), **numbers}
+        self._lines.write(json.dumps(line) + "\n")
+        self._lines.flush()
+        for name, value in numbers.items():
+            self._board.add_scalar(f"{split}/{name}", value, step)
+
+    def _say(self, text: str) -> None:
+        self._bar.console.print(text)
+
+
+def _open_data(recipe: Recipe, folder: Path) -> Data:
+    write_tokenizer(folder / TOKENIZER)
+    spec = TextSpec(context_length=recipe.text_tower.context_length)
+
+    def dataset(index: ShardIndex) -> BatchDataset:
+        return BatchDataset(index, folder / TOKENIZER, spec, recipe.data, recipe.run.seed)
+
+    train_index = index_shards(find_shards(recipe.data.train))
+    if recipe.data.val is None:
+        return Data(train_index, dataset(train_index), dataset(train_index), [])
+    val_index = index_shards(find_shards(recipe.data.val))
+    rows = validation_rows(val_index, recipe.optim.batch_size)
+    return Data(train_index, dataset(train_index), dataset(val_index), rows)
+
+
+def _resumable(folder: Path, recipe: Recipe) -> checkpoint.Checkpoint | None:
+    folder.mkdir(parents=True, exist_ok=True)
+    before = checkpoint.newest(folder)
+    if before and before.recipe.digest() != recipe.digest():
+        changed = _difference(before.recipe.model_dump(), recipe.model_dump())
+        raise CheckpointError(
+            f"{folder}: holds a run of another recipe (step {before.step:,}; differs in "
+            f"{', '.join(changed)}); give another run.out, or remove the folder"
+        )
+    (folder / "recipe.json").write_text(recipe.model_dump_json(indent=2), encoding="utf-8")
+    return before
+
+
+def _difference(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
+    """The keys, as section.key, in which two recipes differ."""
+    keys: list[str] = []
+    for key in dict.fromkeys([*a, *b]):
+        old, new = a.get(key), b.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            keys += _difference(old, new, f"{prefix}{key}.")
+        elif old != new:
+            keys.append(f"{prefix}{key}")
+    return keys
+
+
+def _device(recipe: Recipe) -> torch.device:
+    name = recipe.run.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"run.device {name!r}: {error}") from error
+    return device
+
+
+def _announce(
+    console: Console, recipe: Recipe, model: Hyper3, data: Data, device: torch.device, first: int
+) -> None:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    console.print(
+        f"{recipe.name}: {parameters / 1e6:.1f} M parameters on {device} "
+        f"({recipe.optim.precision}), {len(data.train):,} samples, batches of "
+        f"{recipe.optim.batch_size}, steps {first:,} to {recipe.optim.steps:,} -> {recipe.folder}"
+    )
+
+
+@contextmanager
+def _stop_signal() -> Iterator[Stop]:
+    """SIGTERM and the first Ctrl-C end the run at the next step, after a checkpoint."""
+    stop = Stop()
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if stop.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,231 @@
+"""Processed-GRIT shards -> samples, in an order that any process can compute.
+
+A shard is a tar whose members of one sample stand together (spec 1.10)::
+
+    {key}.json            optional: {"photo": id, "names": [of each part, or null]}
+    {key}.child.jpg       the whole image           {key}.child.txt      its caption
+    {key}.numparents.txt  how many parts
+    {key}.parent000.jpg   a part's crop             {key}.parent000.txt  its phrase
+
+The headers are read once, at the start. After that a sample is one read at a known place, so
+the order of an epoch is a permutation, and going on after a crash is arithmetic.
+"""
+
+import itertools
+import json
+import logging
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import braceexpand
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample's bytes, still encoded."""
+
+    key: str
+    image: bytes
+    caption: str
+    parts: tuple[tuple[bytes, str], ...]  # crop and phrase
+    names: tuple[str | None, ...]  # of each part: what it shows, where known
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Where every sample of some shards lies."""
+
+    shards: tuple[Path, ...]
+    shard: npt.NDArray[np.int32]  # (samples,)
+    offset: npt.NDArray[np.int64]  # (samples,) of the first header
+    size: npt.NDArray[np.int64]  # (samples,) in bytes, padding included
+    photo: npt.NDArray[np.int64]  # (samples,) equal for captions of one photo
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+
+def find_shards(pattern: str) -> list[Path]:
+    """The tars that a folder, a file, a glob or braces (``{00000..00099}.tar``) stand for.
+
+    Raises:
+        DataError: There are none, or one that was named does not exist.
+    """
+    found: list[Path] = []
+    for name in braceexpand.braceexpand(pattern):
+        path = Path(name)
+        if path.is_dir():
+            matches = sorted(path.glob("*.tar"))
+        elif any(letter in name for letter in "*?["):
+            matches = sorted(path.parent.glob(path.name))
+        else:
+            matches = [path]
+        found += matches
+    missing = [path for path in found if not path.is_file()]
+    if missing:
+        raise DataError(f"{missing[0]}: no such shard (from {pattern!r})")
+    if not found:
+        raise DataError(f"{pattern}: no shards (*.tar) here; make some with `hyper3 data prepare`")
+    return found
+
+
+def index_shards(shards: list[Path]) -> ShardIndex:
+    """Read the headers of all shards.
+
+    A shard that breaks off is used up to its last whole sample, with a warning.
+
+    Raises:
+        DataError: A file is no tar, or no sample is left.
+    """
+    rows: list[tuple[int, int, int, int]] = []
+    photos: dict[str, int] = {}
+    for number, path in enumerate(shards):
+        for offset, size, photo in _scan(path):
+            rows.append((number, offset, size, photos.setdefault(photo, len(photos))))
+    if not rows:
+        raise DataError(f"{shards[0].parent}: {len(shards)} shards, but not one whole sample")
+    table = np.array(rows, dtype=np.int64)
+    return ShardIndex(
+        tuple(shards), table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3]
+    )
+
+
+def read_sample(index: ShardIndex, number: int) -> Sample:
+    """Read one sample.
+
+    Raises:
+        DataError: Its image, caption or a part is missing; the message names shard and key.
+    """
+    path = index.shards[index.shard[number]]
+    with path.open("rb") as file:
+        file.seek(int(index.offset[number]))
+        data = file.read(int(index.size[number]))
+    members: dict[str, bytes] = {}
+    key = ""
+    for name, start, size in _members(data, path):
+        key, _, kind = name.partition(".")
+        members[kind] = data[start : start + size]
+    try:
+        caption = members["child.txt"].decode("utf-8").strip()
+        image = members["child.jpg"]
+        count = int(members.get("numparents.txt", b"0"))
+        parts = tuple(
+            (
+                members[f"parent{part:03d}.jpg"],
+                members[f"parent{part:03d}.txt"].decode("utf-8").strip(),
+            )
+            for part in range(count)
+        )
+        about = json.loads(members.get("json", b"{}"))
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
+    names = about.get("names") or [None] * count
+    if len(names) != count:
+        raise DataError(f"{path}: sample {key}: {len(names)} names for {count} parts")
+    return Sample(key, image, caption, parts, tuple(names))
+
+
+def epoch_order(index: ShardIndex, batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """The samples of each batch of an epoch, ``(batches, batch_size)``, shuffled anew.
+
+    No batch holds two captions of one photo, since each would be the other's false negative;
+    the few samples that no batch can take are left out this time.
+
+    Raises:
+        DataError: There are fewer photos than a batch needs.
+    """
+    order = np.random.default_rng((seed, epoch)).permutation(len(index))
+    if index.photo.max() + 1 < batch_size:
+        raise DataError(
+            f"{index.shards[0].parent}: {index.photo.max() + 1} photos cannot fill a batch of "
+            f"{batch_size}; lower optim.batch_size"
+        )
+    if index.photo.max() + 1 == len(index):
+        whole = len(order) // batch_size * batch_size
+        return order[:whole].reshape(-1, batch_size)
+    return _spread_photos(order, index.photo, batch_size)
+
+
+def _spread_photos(
+    order: npt.NDArray[np.int64], photo: npt.NDArray[np.int64], batch_size: int
+) -> npt.NDArray[np.int64]:
+    """Batches in the given order, a sample whose photo is already there waiting for the next."""
+    photos = photo.tolist()
+    stream = iter(order.tolist())
+    batches: list[list[int]] = []
+    waiting: list[int] = []
+    while True:
+        batch: list[int] = []
+        taken: set[int] = set()
+        again: list[int] = []
+        ahead = iter(waiting)
+        for candidate in itertools.chain(ahead, stream):
+            if photos[candidate] in taken:
+                again.append(candidate)
+                continue
+            batch.append(candidate)
+            taken.add(photos[candidate])
+            if len(batch) == batch_size:
+                break
+        else:
+            return np.array(batches, dtype=np.int64).reshape(-1, batch_size)
+        batches.append(batch)
+        waiting = again + list(ahead)
+
+
+def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
+    """Offset, size and photo of each whole sample of a shard."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path}: an empty file, not a tar")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            current, first, end, photo, whole = "", 0, 0, "", False
+            try:
+                for name, start, size in _members(data, path):
+                    key, _, kind = name.partition(".")
+                    if key != current:
+                        if whole:
+                            yield first, end - first, photo
+                        current, first, photo = key, start - _BLOCK, f"{path}/{key}"
+                    if kind == "json":
+                        photo = str(json.loads(data[start : start + size]).get("photo", photo))
+                    end, whole = start + _padded(size), True
+            except (DataError, ValueError) as error:
+                if end == 0:
+                    raise DataError(f"{path}: not a tar of samples: {error}") from error
+                log.warning("shard %s breaks off after byte %d: %s", path, first, error)
+                return
+            if whole:
+                yield first, end - first, photo
+
+
+def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, start and size of each regular file of a ustar archive."""
+    position, length = 0, len(data)
+    while position + _BLOCK <= length:
+        header = data[position : position + _BLOCK]
+        if header[257:262] != b"ustar":
+            if not header.strip(b"\0"):
+                return
+            raise DataError(f"{path}: no tar header at byte {position}")
+        size = int(header[124:136].rstrip(b"\0 ") or b"0", 8)
+        start = position + _BLOCK
+        if start + size > length:
+            raise DataError(f"{path}: the member at byte {position} is cut short")
+        if header[156:157] in (b"0", b"\0"):
+            yield header[:100].rstrip(b"\0").decode("utf-8"), start, size
+        position = start + _padded(size)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
