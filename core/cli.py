@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from core.errors import Hyper3Error
+from core.evaluation import commands as evaluation
 
 # Which extra brings a module whose absence stops a command.
 _EXTRA_OF = {
@@ -38,6 +39,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
     )
+    app.add_typer(evaluation.app)
     for entry in sorted(entry_points(group="hyper3.commands"), key=lambda entry: entry.name):
         app.add_typer(entry.load())
     return app

@@ -13,8 +13,8 @@ class Thing(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    group: str | None = None
-    kingdom: str | None = None
+    group: str = ""
+    kingdom: str = ""
 
 
 class Names(BaseModel):
@@ -24,6 +24,31 @@ class Names(BaseModel):
 
     trained: tuple[Thing, ...]
     held_out: tuple[Thing, ...] = ()
+
+    def levels(self) -> dict[str, list[str]]:
+        """The trained words of each level that is filled, the most general first."""
+        levels = {
+            "kingdoms": [thing.kingdom for thing in self.trained],
+            "groups": [thing.group for thing in self.trained],
+            "names": [thing.name for thing in self.trained],
+        }
+        return {
+            level: list(dict.fromkeys(filter(None, words)))
+            for level, words in levels.items()
+            if any(words)
+        }
+
+    def links(self) -> dict[str, list[tuple[str, str]]]:
+        """Pairs of a general and a specific word among the trained things, by their levels."""
+        links = {
+            "kingdom and group": [(thing.kingdom, thing.group) for thing in self.trained],
+            "group and name": [(thing.group, thing.name) for thing in self.trained],
+        }
+        return {
+            title: list(dict.fromkeys(pair for pair in pairs if all(pair)))
+            for title, pairs in links.items()
+            if any(all(pair) for pair in pairs)
+        }
 
 
 _FILE: TypeAdapter[Names | tuple[Thing, ...]] = TypeAdapter(Names | tuple[Thing, ...])

@@ -1,7 +1,9 @@
 """Everything that the records of a data set allow to be measured of one encoder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +67,9 @@ def evaluate(
     measures = []
     if embedded.image_of_caption:
         measures += _retrieval(embedded, encoder.curvature)
-    things: list[Measure] = []
-    levels: dict[str, Points] = {}
     if names is not None:
         measures += _naming(encoder, embedded, names, progress)
-        things, levels = _taxonomy(encoder, names, progress)
-    measures += _radii(embedded, levels, encoder.curvature)
-    return (*measures, *things, *_directions(embedded, encoder.curvature))
+    return (*measures, *_hierarchy(encoder, embedded, names, progress))
 
 
 def _embed(
@@ -79,33 +77,26 @@ def _embed(
 ) -> _Embedded:
     boxes = _chosen_boxes(records)
     captions = [caption for record in records for caption in record.captions]
-    wholes = encoder.images(
-        progress.track(
-            _wholes(records, encoder.side, preprocess), len(records), description="images"
-        )
-    )
-    crops = _empty(encoder, wholes)
+    phrases = [box.phrase for _, box in boxes]
+    squares = _wholes(records, encoder.side, preprocess)
+    wholes = _images(encoder, squares, progress, len(records), "images")
+    crops = np.empty((0, wholes.shape[1]))
     if boxes:
-        crops = encoder.images(
-            progress.track(
-                _crops(records, boxes, encoder.side), len(boxes), description="parts"
-            )
-        )
-    texts = _texts(encoder, captions + [box.phrase for _, box in boxes], progress, "texts")
+        squares = _crops(records, boxes, encoder.side)
+        crops = _images(encoder, squares, progress, len(boxes), "parts")
+    texts = _texts(encoder, captions + phrases, progress, "texts")
     return _Embedded(
-        wholes=_lift(wholes, encoder),
+        wholes=wholes,
         captions=texts[: len(captions)],
         image_of_caption=[row for row, record in enumerate(records) for _ in record.captions],
-        crops=_lift(crops, encoder),
+        crops=crops,
         phrases=texts[len(captions) :],
         boxes=boxes,
     )
 
 
 def _retrieval(embedded: _Embedded, curvature: float) -> list[Measure]:
-    recalls = retrieval(
-        embedded.wholes, embedded.captions, embedded.image_of_caption, curvature
-    )
+    recalls = retrieval(embedded.wholes, embedded.captions, embedded.image_of_caption, curvature)
     ways = (
         ("text to image", recalls.text_to_image, recalls.text_to_image_chance, recalls.texts),
         ("image to text", recalls.image_to_text, recalls.image_to_text_chance, recalls.images),
@@ -140,42 +131,98 @@ def _naming(
     ]
 
 
+def _hierarchy(
+    encoder: Encoder, embedded: _Embedded, names: Names | None, progress: Progress
+) -> list[Measure]:
+    """Mean radii, and whether the cones point from the general to the specific."""
+    levels: dict[str, Points] = {}
+    pairs: dict[str, tuple[Points, Points]] = {}
+    if names is not None:
+        levels, pairs = _taxonomy(encoder, names, progress)
+    levels |= {
+        "phrases": embedded.phrases,
+        "captions": embedded.captions,
+        "parts": embedded.crops,
+        "wholes": embedded.wholes,
+    }
+    owners = [row for row, _ in embedded.boxes]
+    pairs |= {
+        "phrase and part": (embedded.phrases, embedded.crops),
+        "part and whole": (embedded.crops, embedded.wholes[owners]),
+        "caption and whole": (embedded.captions, embedded.wholes[embedded.image_of_caption]),
+    }
+    c = encoder.curvature
+    measures = [
+        Measure("mean radius", level, entailment.mean_radius(points, c), None, len(points))
+        for level, points in levels.items()
+        if len(points)
+    ]
+    for title, (general, specific) in pairs.items():
+        if len(general):
+            found = entailment.direction(general, specific, c)
+            group = "the general entails the specific"
+            measures.append(Measure(group, title, found.right, 0.5, found.pairs))
+    return measures
+
+
 def _taxonomy(
     encoder: Encoder, names: Names, progress: Progress
-) -> tuple[list[Measure], dict[str, Points]]:
-    """Whether kingdoms entail groups, and groups names; and the points of each level."""
-    things = names.trained
-    words = list(
-        dict.fromkeys(
-            word
-            for thing in things
-            for word in (thing.kingdom, thing.group, thing.name)
-            if word is not None
-        )
+) -> tuple[dict[str, Points], dict[str, tuple[Points, Points]]]:
+    """The points of kingdoms, groups and names, and of the pairs between them."""
+    words = names.levels()
+    levels = {level: _texts(encoder, found, progress, level) for level, found in words.items()}
+    point_of = {
+        word: point
+        for level, points in levels.items()
+        for word, point in zip(words[level], points, strict=True)
+    }
+    pairs = {}
+    for title, links in names.links().items():
+        general = np.stack([point_of[above] for above, _ in links])
+        specific = np.stack([point_of[below] for _, below in links])
+        pairs[title] = general, specific
+    return levels, pairs
+
+
+def _chosen_boxes(records: Sequence[Record]) -> list[tuple[int, Box]]:
+    """The boxes with the index of their record, thinned evenly to `MAX_CROPS`."""
+    boxes = [(row, box) for row, record in enumerate(records) for box in record.boxes]
+    if len(boxes) <= MAX_CROPS:
+        return boxes
+    return [boxes[len(boxes) * turn // MAX_CROPS] for turn in range(MAX_CROPS)]
+
+
+def _wholes(records: Sequence[Record], side: int, preprocess: Preprocess) -> Iterator[Pixels]:
+    for record in records:
+        image = load_image(record, side)
+        if preprocess != "retrieval":
+            image = unsquash(image, image.size, record.orig_size)
+        yield resize(image, side, preprocess)
+
+
+def _crops(
+    records: Sequence[Record], boxes: Sequence[tuple[int, Box]], side: int
+) -> Iterator[Pixels]:
+    for row, group in groupby(boxes, key=itemgetter(0)):
+        image = load_image(records[row])
+        for _, box in group:
+            yield resize(crop(image, box, records[row].orig_size), side, "letterbox")
+
+
+def _images(
+    encoder: Encoder, squares: Iterable[Pixels], progress: Progress, total: int, title: str
+) -> Points:
+    tangents = encoder.images(progress.track(squares, total, description=title))
+    return lorentz.lift(tangents.astype(np.float64), encoder.curvature)
+
+
+def _texts(encoder: Encoder, texts: Sequence[str], progress: Progress, title: str) -> Points:
+    tangents = _tangents(encoder, texts, progress, title)
+    return lorentz.lift(tangents.astype(np.float64), encoder.curvature)
+
+
+def _tangents(encoder: Encoder, texts: Sequence[str], progress: Progress, title: str) -> Tangents:
+    chunks = [texts[at : at + _TEXTS_AT_ONCE] for at in range(0, len(texts), _TEXTS_AT_ONCE)]
+    return np.concatenate(
+        [encoder.texts(chunk) for chunk in progress.track(chunks, description=title)]
     )
-    points = dict(zip(words, _texts(encoder, words, progress, "taxonomy"), strict=True))
-    links = {
-        "group and name": dict.fromkeys((t.group, t.name) for t in things if t.group),
-        "kingdom and group": dict.fromkeys(
-            (t.kingdom, t.group) for t in things if t.kingdom and t.group
-        ),
-    }
-    measures = []
-    for title, pairs in links.items():
-        general = [points[above] for above, _ in pairs if above is not None]
-        specific = [points[below] for _, below in pairs if below is not None]
-        if general:
-            measures.append(_direction(title, np.stack(general), np.stack(specific), encoder))
-    kingdoms = dict.fromkeys(thing.kingdom for thing in things if thing.kingdom)
-    groups = dict.fromkeys(thing.group for thing in things if thing.group)
-    members = {
-        "kingdoms": kingdoms,
-        "groups": groups,
-        "names": dict.fromkeys(thing.name for thing in things),
-    }
-    levels = {
-        level: np.stack([points[word] for word in found if word is not None])
-        for level, found in members.items()
-        if found
-    }
-    return measures, levels
