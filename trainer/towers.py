@@ -119,7 +119,7 @@ class TextTower(nn.Module):
         x = t.token_embedding(tokens) + t.positional_embedding[:length]
         x = t.transformer(x, attn_mask=t.attn_mask[:length, :length])
         end = tokens.argmax(-1)  # the end token has the largest id
-        return t.ln_final(x[torch.arange(len(x), device=x.device), end])  # type: ignore[no-any-return]
+        return t.ln_final(x[torch.arange(x.shape[0], device=x.device), end])  # type: ignore[no-any-return]
 
 
 def build_image_tower(section: ConvSection | TimmSection, side: int) -> ConvTower | TimmTower:
