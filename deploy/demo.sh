@@ -33,7 +33,7 @@ data() { run hyper3 data scenes --out data/scenes; }
 
 training() { run hyper3 train trainer/recipes/demo.toml; }
 
-export_() { run hyper3 export runs/demo --out "$bundle"; }
+export_() { run hyper3 export runs/demo --out "$bundle" --force; }
 
 evaluation() {
   run hyper3 eval "$bundle" --data data/scenes/test.jsonl
