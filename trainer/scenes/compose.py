@@ -45,6 +45,7 @@ _MAX_OVERLAP = 0.06  # of the smaller box's area
 _LEAST_CONTRAST = 70.0  # between a thing's mean colour and the backdrop's, in RGB
 _DRAWN = 24  # alpha from which a pixel counts as part of the thing
 _PLACE_TRIES = 12
+_GRAIN = 35  # how far noise strays from its colour, in 0..255
 
 
 @dataclass(frozen=True)
@@ -129,44 +130,45 @@ def draw_backdrop(rng: random.Random, backdrop: Backdrop, side: int) -> Pixels:
     """A background ``(side, side, 3)``: the first colour, and what the second adds to it."""
     first = _shade(rng, backdrop.colours[0])
     second = _shade(rng, backdrop.colours[-1])
+    if backdrop.kind == "noise":
+        first, second = first - _GRAIN, first + _GRAIN
+    share = np.linspace(0, 1, 256)[:, None]
+    ramp = np.clip(first + share * (second - first), 0, 255).astype(np.uint8)
+    return ramp[_pattern(rng, backdrop.kind, side)]
+
+
+def _pattern(rng: random.Random, kind: str, side: int) -> npt.NDArray[np.uint8]:
+    """How much of the second colour shows, ``(side, side)`` in 0..255."""
     rows, columns = np.arange(side)[:, None], np.arange(side)[None, :]
-    if backdrop.kind == "plain":
-        share = np.zeros((side, side))
-    elif backdrop.kind == "gradient":
+    if kind == "gradient":
         axis = rng.choice((rows, columns))
-        share = np.broadcast_to(axis / (side - 1), (side, side))
-    elif backdrop.kind == "stripes":
+        return np.broadcast_to(axis * 255 // (side - 1), (side, side)).astype(np.uint8)
+    if kind == "stripes":
         axis = rng.choice((rows, columns, rows + columns, rows - columns))
-        share = _bands(rng, axis, side)
-    elif backdrop.kind == "checks":
+        period, shift = rng.uniform(0.16, 0.34) * side, rng.uniform(0, side)
+        on = (axis + shift) % period < period * 0.42
+        return np.broadcast_to(on * np.uint8(255), (side, side))
+    if kind == "checks":
         width, shift = rng.uniform(0.1, 0.2) * side, rng.uniform(0, side)
-        parity = np.floor((rows + shift) / width) + np.floor((columns + shift) / width)
-        share = parity % 2
-    elif backdrop.kind == "noise":
-        grain = np.frombuffer(rng.randbytes(side * side), np.uint8).reshape(side, side)
-        return np.clip(first + (grain[..., None] / 255.0 - 0.5) * 70, 0, 255).astype(np.uint8)
-    else:
-        share = _spots(rng, rows, columns, side)
-    mixed = first + share[..., None] * (second - first)
-    return np.clip(mixed, 0, 255).astype(np.uint8)
-
-
-def _bands(rng: random.Random, axis: npt.NDArray[np.int64], side: int) -> npt.NDArray[np.float64]:
-    period, shift = rng.uniform(0.16, 0.34) * side, rng.uniform(0, side)
-    on = ((axis + shift) % period) < period * 0.42
-    return np.broadcast_to(on, (side, side)).astype(np.float64)
+        row_parity, column_parity = ((axis + shift) // width % 2 for axis in (rows, columns))
+        return np.where(row_parity == column_parity, np.uint8(0), np.uint8(255))
+    if kind == "noise":
+        return np.frombuffer(rng.randbytes(side * side), np.uint8).reshape(side, side)
+    if kind == "spots":
+        return _spots(rng, rows, columns, side)
+    return np.zeros((side, side), np.uint8)
 
 
 def _spots(
     rng: random.Random, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], side: int
-) -> npt.NDArray[np.float64]:
-    """Soft round spots: 1 at their middle, 0 outside."""
+) -> npt.NDArray[np.uint8]:
+    """Soft round spots: 255 within, 0 outside."""
     share = np.zeros((side, side))
     for _ in range(rng.randint(6, 10)):
         y, x, radius = rng.uniform(0, side), rng.uniform(0, side), rng.uniform(0.1, 0.2) * side
         distance = np.sqrt((rows - y) ** 2 + (columns - x) ** 2)
-        share = np.maximum(share, np.clip(1.6 * (1 - distance / radius), 0, 1))
-    return share
+        np.maximum(share, 1.6 * (1 - distance / radius), out=share)
+    return (share.clip(0, 1) * 255).astype(np.uint8)
 
 
 def _draw_backdrop(rng: random.Random, colours: list[tuple[float, float, float]]) -> Backdrop:

@@ -11,7 +11,7 @@ from trainer.scenes.write import SceneSettings, scenes_of
 from trainer.shard_writer import replacing
 
 _COLUMNS, _ROWS = 4, 3
-_PICTURE, _TEXT, _MARGIN = 300, 110, 18  # pixels
+_PICTURE, _TEXT, _MARGIN = 300, 130, 18  # pixels
 
 
 def write_sheet(path: Path, settings: SceneSettings) -> None:
@@ -23,7 +23,7 @@ def write_sheet(path: Path, settings: SceneSettings) -> None:
     cell = _PICTURE + _MARGIN, _PICTURE + _TEXT + _MARGIN
     sheet = Image.new("RGB", (_COLUMNS * cell[0] + _MARGIN, _ROWS * cell[1] + _MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(14)
+    font = ImageFont.load_default(13)
     scale = _PICTURE / settings.side
     for number, (rng, scene) in enumerate(
         islice(scenes_of(settings, "train", 0), _COLUMNS * _ROWS)
@@ -44,7 +44,7 @@ def write_sheet(path: Path, settings: SceneSettings) -> None:
                 corners += [left + box[2] * scale, top + box[3] * scale]
                 draw.rectangle(corners, outline=(255, 0, 90), width=2)
         rng.shuffle(phrases)  # as the shard shuffles its parts
-        lines = textwrap.wrap(text, 42) + textwrap.wrap(" | ".join(phrases), 42)
+        lines = textwrap.wrap(text, 44) + textwrap.wrap(" | ".join(phrases), 44)
         draw.multiline_text((left, top + _PICTURE + 4), "\n".join(lines), "black", font)
     with replacing(path) as temporary:
         sheet.save(temporary, "PNG")
