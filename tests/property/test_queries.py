@@ -6,22 +6,7 @@ from hypothesis import strategies as st
 from core.queries import WEIGHTS, build_queries
 
 pieces = st.sampled_from(
-    [
-        "a dog",
-        "red",
-        " and ",
-        "next to",
-        "\n",
-        ". ",
-        "; ",
-        ", ",
-        "é",
-        "it's",
-        "A Dog",
-        "(",
-        "!",
-        " ",
-    ]
+    ["a dog", "red", " and ", "next to", "\n", ". ", "; ", ", ", "é", "it's", "A Dog", "(", " "]
 )
 captions = st.one_of(st.text(max_size=80), st.lists(pieces, max_size=20).map("".join))
 boxes = st.lists(captions, max_size=40)
