@@ -57,7 +57,8 @@ def test_near_pairs_keep_the_digits_of_float32(
         *(lorentz.from_space(space.astype(np.float64), c) for space in (x, y)), c
     )
     rounded = lorentz.distance(lorentz.from_space(x, c), lorentz.from_space(y, c), c)
-    assert rounded == pytest.approx(exact, rel=5e-7)
+    # Outward steps shrink by cosh(radius) against sideways ones, whose rounding then shows.
+    assert rounded == pytest.approx(exact, rel=5e-7 if a < 3 else 2e-6)
 
 
 @given(a=radii, b=radii, one=seeds, c=curvatures)
@@ -89,7 +90,7 @@ def test_the_mirror_turns_a_dot_product_into_the_lorentz_product(
 def test_what_lies_straight_outward_is_entailed(
     a: float, further: float, one: int, c: float
 ) -> None:
-    general, specific = point_at(a, one, c), point_at(a + further, one, c)
+    general, specific = (point_at(scaled / math.sqrt(c), one, c) for scaled in (a, a + further))
     assert lorentz.entailment_score(general, specific, c) == pytest.approx(1, abs=1e-9)
     assert lorentz.entailment_score(specific, general, c) == pytest.approx(0, abs=1e-9)
 
