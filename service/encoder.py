@@ -106,7 +106,7 @@ class BundleEncoder:
             tangents.append(self._gather(self.workers.map(self.encoder.images, batches)))
         return np.concatenate(tangents)
 
-    def texts(self, texts: list[str]) -> Vectors:
+    def texts(self, texts: Sequence[str]) -> Vectors:
         """Tangents ``(n, dim)`` of texts."""
         if not texts:
             return np.empty((0, self.encoder.dim), np.float32)

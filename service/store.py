@@ -226,16 +226,14 @@ class Store:
     def _write(self) -> None:
         connection = self._connect()
         while (first := self._queue.get()) is not None:
-            group, closing = [first], False
-            while len(group) < _WRITES_PER_COMMIT and not self._queue.empty() and not closing:
+            group = [first]
+            while len(group) < _WRITES_PER_COMMIT and not self._queue.empty():
                 following = self._queue.get()
                 if following is None:
-                    closing = True
-                else:
-                    group.append(following)
+                    self._queue.put(None)  # closing: the outer loop ends after this group
+                    break
+                group.append(following)
             self._commit(connection, group)
-            if closing:
-                return
 
     def _commit(
         self, connection: sqlite3.Connection, group: list[tuple[Change, Future[int]]]

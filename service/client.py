@@ -1,0 +1,220 @@
+"""A typed client for a running service."""
+
+import base64
+import io
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from core import errors
+from core.image import Preprocess
+from service.batch import code_of
+from service.schemas import (
+    ClassifyAnswer,
+    Extra,
+    Format,
+    ListedItem,
+    OnError,
+    Page,
+    PutAnswer,
+    SearchAnswer,
+    StoredItem,
+)
+
+Vectors = npt.NDArray[np.float32]
+
+_RETRIED = (429, 503)
+_PAGE = 1000
+_KINDS = {
+    code_of(kind("")): kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.Hyper3Error)
+}
+
+
+class Client:
+    """Calls one service, as a context manager or until `close`.
+
+    A refusal is raised as the error the service meant (`core.errors`). A service that has too
+    much to do is asked again: every call here may be repeated safely.
+
+    Args:
+        url: Where it answers.
+        timeout_s: For one answer.
+        tries: How often a call is made while the service says it is overloaded.
+    """
+
+    def __init__(
+        self, url: str = "http://127.0.0.1:8000", timeout_s: float = 120, tries: int = 8
+    ) -> None:
+        self._url, self._tries = url, tries
+        try:
+            self._http = httpx.Client(base_url=url, timeout=timeout_s)
+        except (httpx.InvalidURL, TypeError) as error:
+            raise errors.ConfigError(f"{url!r} is no address: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def info(self) -> dict[str, Any]:
+        """The model, its geometry, and the limits."""
+        answer: dict[str, Any] = self._call("GET", "/info").json()
+        return answer
+
+    def embed(
+        self,
+        texts: Sequence[str] = (),
+        images: Sequence[bytes] = (),
+        *,
+        form: Format = "lorentz",
+        preprocess: Preprocess = "retrieval",
+    ) -> Vectors:
+        """Vectors of texts, then of image files: ``(n, dim + 1)``, or ``(n, dim)`` without time."""
+        body = {
+            "texts": list(texts),
+            "images": [_base64(image) for image in images],
+            "format": form,
+            "preprocess": preprocess,
+        }
+        answer = self._call("POST", "/embed", json=body, headers={"accept": "application/x-npy"})
+        vectors: Vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        return vectors
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: bytes | None = None,
+        id: str | None = None,  # noqa: A002  # as the service names it
+        vector: Sequence[float] | None = None,
+        k: int = 10,
+        max_distance: float | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> SearchAnswer:
+        """The items nearest to exactly one of a text, an image file, an item and a point."""
+        body = {
+            "text": text,
+            "image": None if image is None else _base64(image),
+            "id": id,
+            "vector": None if vector is None else [float(value) for value in vector],
+            "k": k,
+            "max_distance": max_distance,
+            "with": list(extras),
+        }
+        return SearchAnswer.model_validate_json(self._call("POST", "/search", json=body).content)
+
+    def classify(
+        self,
+        labels: Sequence[str],
+        images: Sequence[bytes] = (),
+        texts: Sequence[str] = (),
+        *,
+        templates: Sequence[str] | None = None,
+        multi_label: bool = False,
+        top: int | None = None,
+    ) -> ClassifyAnswer:
+        """Labels of images, then of texts, best first."""
+        body = {
+            "labels": list(labels),
+            "images": [_base64(image) for image in images],
+            "texts": list(texts),
+            "templates": None if templates is None else list(templates),
+            "multi_label": multi_label,
+            "top": top,
+        }
+        return ClassifyAnswer.model_validate_json(
+            self._call("POST", "/classify", json=body).content
+        )
+
+    def put_items(
+        self, items: Sequence[dict[str, Any]], *, on_error: OnError = "fail"
+    ) -> PutAnswer:
+        """Store items: ``id``, one of ``text``, ``image`` (bytes) and ``vector``, ``metadata``."""
+        sent = [
+            item | {"image": _base64(item["image"])} if isinstance(item.get("image"), bytes)
+            else item
+            for item in items
+        ]  # fmt: skip
+        body = {"items": sent, "on_error": on_error}
+        return PutAnswer.model_validate_json(self._call("PUT", "/items", json=body).content)
+
+    def item(self, id_: str) -> StoredItem:
+        """One item."""
+        return StoredItem.model_validate_json(self._call("GET", _address(id_)).content)
+
+    def picture(self, id_: str) -> bytes:
+        """The stored image file, or thumbnail, of an item."""
+        return self._call("GET", _address(id_) + "/image").content
+
+    def delete(self, id_: str) -> None:
+        """Take an item out."""
+        self._call("DELETE", _address(id_))
+
+    def items(self) -> Iterator[ListedItem]:
+        """All items, in the order of their ids."""
+        cursor: str | None = ""
+        while cursor is not None:
+            answer = self._call("GET", "/items", params={"cursor": cursor, "limit": _PAGE})
+            page = Page.model_validate_json(answer.content)
+            yield from page.items
+            cursor = page.cursor
+
+    def _call(self, method: str, path: str, **how: Any) -> httpx.Response:
+        for left in reversed(range(self._tries)):
+            try:
+                answer = self._http.request(method, path, **how)
+            except httpx.ConnectError as error:
+                raise errors.Unavailable(
+                    f"no service at {self._url}; start one with `hyper3 serve --bundle ...`"
+                ) from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise errors.Unavailable(f"{self._url}: {method} {path}: {error}") from error
+            if answer.status_code not in _RETRIED or not left:
+                break
+            time.sleep(_wait_s(answer))
+        if answer.is_success:
+            return answer
+        raise _error_of(answer)
+
+
+def _error_of(answer: httpx.Response) -> errors.Hyper3Error:
+    """The error that the service meant."""
+    try:
+        problem = answer.json()
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, TypeError, KeyError):
+        return errors.Unavailable(
+            f"{answer.url}: status {answer.status_code} from something that is not this service"
+        )
+    return _KINDS.get(code, errors.RequestError)(detail)
+
+
+def _wait_s(answer: httpx.Response) -> float:
+    after = answer.headers.get("retry-after", "1")
+    return min(float(after), 30.0) if after.isdecimal() else 1.0
+
+
+def _address(id_: str) -> str:
+    return f"/items/{quote(id_, safe='')}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
