@@ -130,6 +130,7 @@ def test_bombs_are_refused_by_their_header() -> None:
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     checksum = struct.pack(">I", zlib.crc32(b"IHDR" + header))
     png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header + checksum
+    png += struct.pack(">I", 0) + b"IDAT"
     gif = (
         b"GIF89a"
         + struct.pack("<HHBBB", 9, 9, 0, 0, 0)

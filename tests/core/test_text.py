@@ -64,7 +64,7 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
         ("A  Red\tDog ", "a red dog"),
         ("fish &amp;amp; chips", "fish & chips"),
         ("â€œhelloâ€\x9d", '"hello"'),
-        ("Ｆｕｌｌ", "full"),
+        ("\uff26\uff55\uff4c\uff4c", "full"),
     ],
 )
 def test_cleaning_mends_spaces_case_entities_and_encodings(raw: str, cleaned: str) -> None:
