@@ -154,7 +154,8 @@ def test_limits_are_stated() -> None:
 @pytest.mark.parametrize("size", [(64, 48), (1, 1), (50_000, 1), (1, 3_000)])
 def test_every_policy_makes_a_square(preprocess: Preprocess, size: tuple[int, int]) -> None:
     square = resize(Image.new("RGB", size, "red"), 32, preprocess)
-    assert (square.shape, square.dtype) == ((32, 32, 3), np.uint8)
+    assert square.shape == (32, 32, 3)
+    assert square.dtype == np.uint8
 
 
 def test_a_letterbox_keeps_the_proportions_and_pads_with_white() -> None:

@@ -77,7 +77,7 @@ def test_the_lift_lands_where_it_should(
     for side in "ab":
         tangent, space = case[f"tangent_{side}"], np.array(case[f"exp0_{side}"])
         # sinh multiplies the rounding of its argument by the argument
-        near = tolerance * max(1.0, math.sqrt(case["c"]) * np.linalg.norm(tangent) / 20)
+        near = tolerance * max(1.0, math.sqrt(case["c"]) * math.hypot(*tangent) / 20)
         point = values(lorentz.lift(make(tangent, dtype), case["c"]))
         assert point[0] == pytest.approx(case[f"time_{side}"], rel=near)
         assert point[1:] == pytest.approx(space, rel=near, abs=near * np.abs(space).max())
@@ -111,8 +111,8 @@ def test_every_gradient_is_finite(case: dict[str, Any], dtype: str) -> None:
             )
             for gradient in gradients:
                 assert gradient is None or bool(gradient.isfinite().all())
-    for function in (lorentz.half_aperture, lorentz.radius):
-        for gradient in torch.autograd.grad(function(pair[1], c), (b, c), retain_graph=True):
+    for of_one in (lorentz.half_aperture(pair[1], c), lorentz.radius(pair[1], c)):
+        for gradient in torch.autograd.grad(of_one, (b, c), retain_graph=True):
             assert bool(gradient.isfinite().all())
 
 
