@@ -34,10 +34,10 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
     from trainer.scenes.sheet import write_sheet  # noqa: PLC0415 - loads numpy and the art
     from trainer.scenes.write import (  # noqa: PLC0415
         SceneSettings,
-        default_workers,
         is_complete,
         write_scenes,
     )
+    from trainer.shard_writer import default_workers  # noqa: PLC0415
 
     console = Console(highlight=False)
     settings = SceneSettings(train, val, test, side, part_side, seed)
@@ -55,6 +55,54 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
     things = manifest["things"]
     console.print(f"{things['trained']} things are trained, {things['held_out']} only ever tested.")
     console.print(f"A look at a dozen of them: {out / 'sheet.png'}")
+
+
+@app.command()
+def prepare(  # noqa: PLR0917 - each is an option of the command line
+    records: Annotated[Path, typer.Argument(help="JSONL of photos with captions and boxes.")],
+    out: Annotated[Path, typer.Option(help="Folder of the data set to write.")],
+    split: Annotated[str, typer.Option(help="Name of the split; the file's own if empty.")] = "",
+    side: Annotated[int, typer.Option(min=8, max=1024, help="Pixels of a whole.")] = 224,
+    part_side: Annotated[
+        int | None, typer.Option(min=8, max=1024, help="Pixels of a part; as a whole if not given.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most photos to read.")] = None,
+    require_parts: Annotated[  # noqa: FBT002 - a flag of the command line
+        bool, typer.Option("--require-parts", help="Leave out captions that have no usable box.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the order of the samples.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; all cores if not given.")
+    ] = None,
+) -> None:
+    """Turn photos with captions and boxes into shards to train on."""
+    from trainer.prepare import PrepareSettings, is_complete  # noqa: PLC0415 - as above
+    from trainer.prepare import prepare as write_split  # noqa: PLC0415
+    from trainer.shard_writer import default_workers  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    name = split or records.stem
+    settings = PrepareSettings(side, part_side or side, seed, limit, require_parts)
+    if records.is_file() and is_complete(records, out, name, settings):
+        console.print(f"{out / name} is up to date.")
+        return
+    with _progress(console) as progress:
+        task = progress.add_task(name, total=None)
+        entry = write_split(
+            records,
+            out,
+            name,
+            settings,
+            workers=workers or default_workers(),
+            advance=lambda done, total: progress.update(task, advance=done, total=total),
+        )
+    console.print(
+        f"{out / name}: {entry['samples']:,} samples of {entry['photos']:,} photos, "
+        f"{entry['parts']:,} parts; {entry['samples_without_parts']:,} samples have no part."
+    )
+    for kind, reasons in entry["skipped"].items():
+        for reason, count in reasons.items():
+            console.print(f"  left out: {count:,} {kind}: {reason}")
 
 
 def _progress(console: Console) -> Progress:

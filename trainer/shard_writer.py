@@ -12,6 +12,7 @@ import errno
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,11 @@ def write_json(path: Path, value: Any) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def default_workers() -> int:
+    """The number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _members(sample: Sample) -> Iterator[tuple[str, bytes]]:

@@ -3,6 +3,7 @@
 import io
 import tomllib
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import DataError
+from trainer.scenes.palette import PALETTE
 
 TWEMOJI_CREDIT = (
     "Twemoji, copyright Twitter, Inc and other contributors, CC-BY 4.0 "
@@ -23,6 +25,7 @@ OPENMOJI_CREDIT = (
     "(https://creativecommons.org/licenses/by-sa/4.0/)"
 )
 _HELD_OUT_SHARE = 1 / 12  # of the things of every group
+_LOST = 70.0  # distance in RGB under which a pixel does not stand out
 _RENDERED_SIDE = 72  # pixels: the size at which Twemoji is drawn
 
 
@@ -57,11 +60,12 @@ class Sprite:
 
     Attributes:
         levels: The picture and its halvings, colours premultiplied by alpha (mode RGBa).
-        colour: Mean colour of the drawn pixels, three values in 0..255.
+        clash: For every colour of the palette, the share of the drawn pixels that are close
+            to it and would be lost on it.
     """
 
     levels: tuple[Image.Image, ...]
-    colour: tuple[float, float, float]
+    clash: Mapping[str, float]
 
 
 @cache
@@ -107,14 +111,17 @@ def load_sprite(thing: Thing, style: str) -> Sprite:
     picture = _twemoji(thing) if style == "twemoji" else _openmoji(thing)
     picture = picture.crop(picture.getchannel("A").getbbox())
     pixels = np.asarray(picture, np.float64)
-    weight = pixels[..., 3:].sum()
-    red, green, blue = (pixels[..., :3] * pixels[..., 3:]).sum((0, 1)) / weight
+    drawn = pixels[pixels[..., 3] >= 128, :3]
+    clash = {
+        name: float((np.linalg.norm(drawn - colour, axis=-1) < _LOST).mean())
+        for name, colour in PALETTE.items()
+    }
     level = picture.convert("RGBa")
     levels = [level]
     while min(level.size) >= 16:
         level = level.reduce(2)
         levels.append(level)
-    return Sprite(tuple(levels), (float(red), float(green), float(blue)))
+    return Sprite(tuple(levels), clash)
 
 
 def _thing(entry: str, group: str, table: dict[str, Any], codes: dict[str, str]) -> Thing:

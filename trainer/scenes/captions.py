@@ -23,8 +23,8 @@ _FRAMES = (
     "On {ground} there {is_} {list}.",
     "This picture shows {list} against {ground}.",
     "{list}. Behind {them} is {ground}.",
-    "There {is_} {list}. The background is {shade}.",
-    "{list}. The background is {shade}.",
+    "There {is_} {list}. The background {shade}.",
+    "{list}. The background {shade}.",
 )
 
 
@@ -141,13 +141,13 @@ def ground(backdrop: Backdrop) -> str:
 
 
 def _shade(backdrop: Backdrop) -> str:
-    """The background after "is": "light blue", "red with white stripes"."""
+    """What the background is or does: "is light blue", "is red with white stripes"."""
     first, second = backdrop.colours[0], backdrop.colours[-1]
     return {
-        "plain": first,
-        "noise": f"{first} with a grain",
-        "gradient": f"fading from {first} to {second}",
-    }.get(backdrop.kind, f"{first} with {second} {backdrop.kind}")
+        "plain": f"is {first}",
+        "noise": f"is a grainy {first}",
+        "gradient": f"fades from {first} to {second}",
+    }.get(backdrop.kind, f"is {first} with {second} {backdrop.kind}")
 
 
 def _mention(rng: random.Random, group: Group, side: int) -> Mention:

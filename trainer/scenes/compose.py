@@ -10,30 +10,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from trainer.scenes.art import Sprite, Thing
+from trainer.scenes.palette import PALETTE
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; right and bottom excluded
-Colour = tuple[int, int, int]
 
-PALETTE: Mapping[str, Colour] = {
-    "red": (214, 42, 42),
-    "orange": (247, 140, 24),
-    "yellow": (250, 220, 54),
-    "light green": (160, 226, 140),
-    "green": (52, 162, 64),
-    "dark green": (18, 84, 38),
-    "teal": (18, 148, 148),
-    "light blue": (160, 210, 246),
-    "blue": (40, 98, 220),
-    "dark blue": (20, 32, 104),
-    "purple": (128, 54, 176),
-    "pink": (250, 156, 194),
-    "brown": (128, 80, 42),
-    "beige": (236, 222, 190),
-    "white": (252, 252, 252),
-    "grey": (148, 148, 150),
-    "black": (18, 18, 20),
-}
 KINDS = ("plain", "gradient", "stripes", "checks", "noise", "spots")
 _KIND_WEIGHTS = (34, 16, 16, 12, 12, 10)
 _COUNT_WEIGHTS = (22, 28, 24, 15, 11)  # of 1 to 5 things
@@ -42,7 +23,7 @@ _REPEAT_SHARE = 0.3
 _SIZES = ((0.34, 0.84), (0.28, 0.6), (0.25, 0.46), (0.24, 0.4), (0.23, 0.36))
 _MAX_TURN = 25.0  # degrees either way
 _MAX_OVERLAP = 0.06  # of the smaller box's area
-_LEAST_CONTRAST = 70.0  # between a thing's mean colour and the backdrop's, in RGB
+_MOST_CLASH = 0.3  # of a thing's pixels may be close to the backdrop's main colour
 _DRAWN = 24  # alpha from which a pixel counts as part of the thing
 _PLACE_TRIES = 12
 _GRAIN = 35  # how far noise strays from its colour, in 0..255
@@ -95,7 +76,7 @@ def draw_plan(rng: random.Random, things: Sequence[Thing], sprites: Mapping[str,
         repeated = left > 1 and rng.random() < _REPEAT_SHARE
         counts.append(rng.randint(2, left) if repeated else 1)
     chosen = rng.sample(things, len(counts))
-    backdrop = _draw_backdrop(rng, [sprites[thing.name].colour for thing in chosen])
+    backdrop = _draw_backdrop(rng, [sprites[thing.name] for thing in chosen])
     return Plan(tuple(zip(chosen, counts, strict=True)), backdrop)
 
 
@@ -171,16 +152,18 @@ def _spots(
     return (share.clip(0, 1) * 255).astype(np.uint8)
 
 
-def _draw_backdrop(rng: random.Random, colours: list[tuple[float, float, float]]) -> Backdrop:
+def _draw_backdrop(rng: random.Random, sprites: list[Sprite]) -> Backdrop:
     kind = rng.choices(KINDS, _KIND_WEIGHTS)[0]
     names = list(PALETTE)
     rng.shuffle(names)
     # The first colour fills most of the picture: every thing must stand out from it.
-    contrast = {name: min(math.dist(PALETTE[name], colour) for colour in colours) for name in names}
-    first = next((n for n in names if contrast[n] >= _LEAST_CONTRAST), max(names, key=contrast.get))  # type: ignore[arg-type]
+    clash = {name: max(sprite.clash[name] for sprite in sprites) for name in names}
+    first = next(
+        (name for name in names if clash[name] <= _MOST_CLASH), min(names, key=clash.__getitem__)
+    )
     if kind in ("plain", "noise"):
         return Backdrop(kind, (first,))
-    second = next(n for n in names if math.dist(PALETTE[n], PALETTE[first]) >= 110)
+    second = next(name for name in names if math.dist(PALETTE[name], PALETTE[first]) >= 110)
     return Backdrop(kind, (first, second))
 
 

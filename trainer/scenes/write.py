@@ -3,7 +3,6 @@
 import hashlib
 import json
 import multiprocessing
-import os
 import random
 import shutil
 import zlib
@@ -294,8 +293,3 @@ def _clear(out: Path) -> None:
     for name in ("train", "val", *_TESTS):
         if (out / name).is_dir():
             shutil.rmtree(out / name)
-
-
-def default_workers() -> int:
-    """The number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,253 @@
+"""Photos with captions and boxes -> processed-GRIT shards, one sample per caption.
+
+The rules for parts are those of HyCoCLIP's preparation of GRIT (arXiv:2410.06912): a text seen
+before in the sample is skipped, even where the earlier one was too small; a box counts when
+its area in the original photo is over 1,024 square pixels.
+"""
+
+import math
+import multiprocessing
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from core.errors import DataError, ImageError
+from core.image import decode, resize
+from trainer.records import Corners, Record, Tally, is_usable, parts_of, read_records, record_id
+from trainer.shard_writer import (
+    MANIFEST,
+    Part,
+    Sample,
+    ShardInfo,
+    encode_jpeg,
+    file_digest,
+    read_manifest,
+    write_json,
+    write_shard,
+)
+
+SHARD_SAMPLES = 1_000
+_SAME_ASPECT = 0.02  # relative difference of aspects that rounding of the stored size explains
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What decides the bytes of a split, besides its records.
+
+    Attributes:
+        side: Height and width of a whole in pixels.
+        part_side: The same for a part.
+        seed: Of the order of the samples.
+        limit: Most photos to read; None for all.
+        require_parts: Leave out captions to which no usable box belongs, as GRIT does.
+    """
+
+    side: int = 224
+    part_side: int = 224
+    seed: int = 0
+    limit: int | None = None
+    require_parts: bool = False
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One shard: its captions as (record, index of the caption)."""
+
+    path: Path
+    folder: Path  # of the images
+    work: tuple[tuple[Record, int], ...]
+    settings: PrepareSettings
+
+
+def prepare(
+    records_path: Path,
+    out: Path,
+    split: str,
+    settings: PrepareSettings,
+    *,
+    workers: int,
+    advance: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Write the shards of one split and enter it in the folder's manifest.
+
+    Args:
+        records_path: JSONL; images lie beside it.
+        out: Folder of the data set; the split's shards go into a folder of its name.
+        split: Such as "train".
+        settings: Sizes, seed and rules.
+        workers: Number of processes.
+        advance: Called with the number of captions finished and the number of all.
+
+    Returns:
+        The split's entry in the manifest: counts, skipped by reason, shards.
+
+    Raises:
+        DataError: The file is not JSONL, or holds nothing that can be used.
+        StorageError: The folder cannot be written, or the disk is full.
+    """
+    tally = Tally()
+    records = [
+        record
+        for number, record in read_records(records_path, settings.limit)
+        if is_usable(record, f"line {number}", tally)
+    ]
+    order = _order(records, settings.seed, tally)
+    manifest = read_manifest(out) or {}
+    _forget(out, split, manifest)
+    chunks = [order[start : start + SHARD_SAMPLES] for start in range(0, len(order), SHARD_SAMPLES)]
+    jobs = [
+        _Job(
+            out / split / f"{index:05d}.tar",
+            records_path.parent,
+            tuple((records[number], caption) for number, caption in chunk),
+            settings,
+        )
+        for index, chunk in enumerate(chunks)
+    ]
+    shards = _run_all(jobs, workers, tally, lambda done: advance(done, len(order)))
+    samples = sum(shard.samples for shard in shards)
+    entry = {
+        "source": records_path.name,
+        "source_sha256": file_digest(records_path),
+        "settings": asdict(settings),
+        "photos": len({record_id(records[index]) for index, _ in order} - tally.photos.keys()),
+        "samples": samples,
+        "samples_without_parts": tally.without_parts,
+        "parts": sum(shard.parts for shard in shards),
+        "skipped": {
+            "photos": dict(sorted(Counter(tally.photos.values()).items())),
+            "captions": dict(sorted(tally.captions.items())),
+            "boxes": dict(sorted(tally.boxes.items())),
+        },
+        "licences": sorted({str(record["license"]) for record in records if "license" in record}),
+        "shards": [asdict(shard) for shard in shards],
+    }
+    if samples == 0:
+        raise DataError(f"{records_path}: no usable caption; left out: {entry['skipped']}")
+    manifest.setdefault("source", "photos with captions and boxes")
+    manifest.setdefault("splits", {})[split] = entry
+    write_json(out / MANIFEST, manifest)
+    return entry
+
+
+def is_complete(records_path: Path, out: Path, split: str, settings: PrepareSettings) -> bool:
+    """Whether the split is already there, made from the same records by the same settings."""
+    entry = ((read_manifest(out) or {}).get("splits") or {}).get(split)
+    if not entry or entry.get("settings") != asdict(settings):
+        return False
+    return entry.get("source_sha256") == file_digest(records_path) and all(
+        (out / split / shard["file"]).is_file() for shard in entry["shards"]
+    )
+
+
+def unsquash(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """An image in the aspect of its original, enlarged along one axis where it was squashed.
+
+    Args:
+        image: As stored.
+        size: Width and height of the original.
+    """
+    aspect, stored = size[0] / size[1], image.width / image.height
+    if abs(aspect / stored - 1) <= _SAME_ASPECT:
+        return image
+    if aspect > stored:
+        wanted = max(1, round(image.height * aspect)), image.height
+    else:
+        wanted = image.width, max(1, round(image.width / aspect))
+    return image.resize(wanted, Image.Resampling.BICUBIC)
+
+
+def _run_all(
+    jobs: list[_Job], workers: int, tally: Tally, advance: Callable[[int], None]
+) -> list[ShardInfo]:
+    shards: dict[int, ShardInfo] = {}
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, min(workers, len(jobs))), mp_context=spawn) as pool:
+        waiting = {pool.submit(_write, job): index for index, job in enumerate(jobs)}
+        try:
+            for future in as_completed(waiting):
+                index = waiting[future]
+                shards[index], partial = future.result()
+                tally.add(partial)
+                advance(len(jobs[index].work))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [shards[index] for index in sorted(shards) if shards[index].samples]
+
+
+def _write(job: _Job) -> tuple[ShardInfo, Tally]:
+    tally = Tally()
+    info = write_shard(job.path, _samples(job, tally))
+    if info.samples == 0:
+        job.path.unlink()
+    return info, tally
+
+
+def _samples(job: _Job, tally: Tally) -> Iterator[Sample]:
+    settings = job.settings
+    for record, caption in job.work:
+        image = _open(job.folder / record["image"], record, tally)
+        if image is None:
+            continue
+        width, height = record.get("orig_size") or image.size
+        image = unsquash(image, (width, height))
+        parts = tuple(
+            Part(_encode(_cut(image, corners), settings.part_side), text, name)
+            for text, name, corners in parts_of(record, caption, (width, height), tally)
+        )
+        if not parts and settings.require_parts:
+            tally.captions["no usable box"] += 1
+            continue
+        tally.without_parts += not parts
+        text = record["captions"][caption].strip()
+        yield Sample(record_id(record), _encode(image, settings.side), text, parts)
+
+
+def _encode(image: Image.Image, side: int) -> bytes:
+    return encode_jpeg(resize(image, side, "letterbox"))
+
+
+def _open(path: Path, record: Record, tally: Tally) -> Image.Image | None:
+    try:
+        return decode(path.read_bytes())
+    except OSError:
+        tally.photos[record_id(record)] = "image file missing"
+    except ImageError:
+        tally.photos[record_id(record)] = "image unreadable"
+    return None
+
+
+def _cut(image: Image.Image, corners: Corners) -> Image.Image:
+    left, top = (math.floor(c * s) for c, s in zip(corners[:2], image.size, strict=True))
+    right, bottom = (math.ceil(c * s) for c, s in zip(corners[2:], image.size, strict=True))
+    return image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+
+
+def _order(records: list[Record], seed: int, tally: Tally) -> list[tuple[int, int]]:
+    """Every caption as (record, index), shuffled so that those of one photo lie apart."""
+    order = []
+    for number, record in enumerate(records):
+        for index, text in enumerate(record["captions"]):
+            if isinstance(text, str) and text.strip():
+                order.append((number, index))
+            else:
+                tally.captions["empty or not a text"] += 1
+    random.Random(seed).shuffle(order)  # noqa: S311 - not for secrets
+    return order
+
+
+def _forget(out: Path, split: str, manifest: dict[str, Any]) -> None:
+    """Take the split out of the manifest, then its shards off the disk."""
+    if split in manifest.get("splits", {}):
+        del manifest["splits"][split]
+        write_json(out / MANIFEST, manifest)
+    if (out / split).is_dir():
+        shutil.rmtree(out / split)
