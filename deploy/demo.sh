@@ -84,16 +84,21 @@ service() {
   exit 1
 }
 
-index() { run hyper3 index data/scenes/test.jsonl --url "$url"; }
+index() { run hyper3 index data/scenes/test.jsonl ${elsewhere[@]+"${elsewhere[@]}"}; }
 
 searches() {
-  run hyper3 search "two dogs and a red car" --url "$url"
-  run hyper3 search "a slice of pizza above a guitar" --url "$url"
-  run hyper3 search "a photo of a whale" --url "$url"
+  search "two dogs" runs/demo/search-1.png
+  search "a guitar on a yellow background" runs/demo/search-2.png
+  search "a photo of a whale" runs/demo/search-3.png
 }
+
+search() { run hyper3 search "$1" --k 3 --save "$2" ${elsewhere[@]+"${elsewhere[@]}"}; }
 
 port=$(free_port)
 url=http://127.0.0.1:$port
+elsewhere=()
+if [ "$port" != 8000 ]; then elsewhere=(--url "$url"); fi
+
 stage data data
 stage training training
 stage export export_
