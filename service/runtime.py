@@ -1,6 +1,5 @@
 """What a running service holds, and whether it can do its work."""
 
-import logging
 import os
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from service.settings import Settings
 from service.store import Change, Put, Store
 from service.workers import Workers
 from service.zero_shot import LabelSets
-
-log = logging.getLogger(__name__)
 
 _LEAST_FREE_BYTES = 64 * 2**20
 _CANARY = "a photo"
@@ -78,7 +75,6 @@ def open_runtime(settings: Settings) -> Runtime:
     workers = Workers(settings.workers, settings.max_waiting)
     embedder = Embedder(encoder, workers, settings)
     labels = LabelSets(embedder, manifest.curvature)
-    log.info("serving %s: %d items", manifest.fingerprint, len(index))
     return Runtime(settings, bundle, workers, embedder, labels, index, store)
 
 

@@ -1,6 +1,7 @@
 """What `hyper3 serve` does."""
 
 import logging
+import os
 import signal
 import socket
 from typing import Any
@@ -49,6 +50,8 @@ def run(given: dict[str, Any]) -> None:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
+    if "bundle" not in given and not os.environ.get("H3_BUNDLE"):
+        raise ConfigError("no bundle: name the folder that `hyper3 export` wrote with --bundle")
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -66,7 +69,7 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         raise Unavailable(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another "
+            f"cannot listen on {settings.host}:{settings.port}: {os.strerror(error.errno or 0)}; choose another "
             "--port or --host"
         ) from error
 

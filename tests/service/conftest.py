@@ -6,7 +6,6 @@ padding after it changes nothing, as in the graphs that the trainer exports.
 """
 
 import io
-import json
 import os
 import signal
 import socket
@@ -63,7 +62,7 @@ def make_bundle(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def picture(colour: str = "red", size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
+def draw_picture(colour: str = "red", size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
     """An image file with some structure."""
     image = Image.new("RGB", size, colour)
     image.paste("white", (0, 0, size[0] // 3, size[1] // 2))
@@ -75,6 +74,16 @@ def picture(colour: str = "red", size: tuple[int, int] = (40, 30), kind: str = "
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bundle(tmp_path_factory.mktemp("bundle") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def other_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("bundle") / "other", seed=1)
+
+
+@pytest.fixture
+def picture() -> Callable[..., bytes]:
+    return draw_picture
 
 
 @pytest.fixture
@@ -117,7 +126,7 @@ class Server:
 def start_server(bundle: Path, data: Path) -> Server:
     """`hyper3 serve` on a free port of the loopback."""
     process = subprocess.Popen(
-        [*HYPER3, "serve", "--bundle", str(bundle), "--data", str(data), "--port", "0"],
+        [*_HYPER3, "serve", "--bundle", str(bundle), "--data", str(data), "--port", "0"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -139,15 +148,39 @@ def start_server(bundle: Path, data: Path) -> Server:
     raise AssertionError("the service does not answer")
 
 
-HYPER3 = [sys.executable, "-c", "from core.cli import main; main()"]
+_HYPER3 = [sys.executable, "-c", "from core.cli import main; main()"]
 
 
 @pytest.fixture
-def server(bundle: Path, tmp_path: Path) -> Iterator[Server]:
-    running = start_server(bundle, tmp_path / "data")
-    yield running
-    if running.process.poll() is None:
-        running.stop(signal.SIGTERM)
+def launch(bundle: Path) -> Iterator[Callable[[Path], Server]]:
+    """Starts services in processes of their own."""
+    started: list[Server] = []
+
+    def start(data: Path) -> Server:
+        started.append(start_server(bundle, data))
+        return started[-1]
+
+    yield start
+    for running in started:
+        if running.process.poll() is None:
+            running.stop(signal.SIGTERM)
+
+
+@pytest.fixture
+def hyper3() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs the command in a process of its own."""
+
+    def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*_HYPER3, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | {"COLUMNS": "200"},
+        )
+
+    return run
 
 
 @pytest.fixture
@@ -237,8 +270,3 @@ def _write_graph(
     model.ir_version = 10
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
-
-
-def as_json(value: object) -> str:
-    """JSON that may hold NaN and half surrogates, as a careless client writes it."""
-    return json.dumps(value)
