@@ -29,6 +29,7 @@ from trainer.shard_writer import (
     encode_jpeg,
     file_digest,
     read_manifest,
+    storage_errors,
     write_json,
     write_shard,
 )
@@ -100,7 +101,8 @@ def prepare(
     ]
     order = _order(records, settings.seed, tally)
     manifest = read_manifest(out) or {}
-    _forget(out, split, manifest)
+    with storage_errors(out):
+        _forget(out, split, manifest)
     chunks = [order[start : start + SHARD_SAMPLES] for start in range(0, len(order), SHARD_SAMPLES)]
     jobs = [
         _Job(

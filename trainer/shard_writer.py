@@ -108,6 +108,22 @@ def file_digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Turn what the operating system says of a folder that cannot be used into advice.
+
+    Raises:
+        StorageError: The folder cannot be written, or the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        remedy = _STORAGE_FAULTS.get(error.errno or 0)
+        if remedy is None:
+            raise
+        raise StorageError(f"{folder}: cannot be written: {remedy}") from error
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block succeeds.
 
@@ -116,14 +132,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        remedy = _STORAGE_FAULTS.get(error.errno or 0)
-        if remedy is None:
-            raise
-        raise StorageError(f"{path.parent}: cannot write {path.name}: {remedy}") from error
+        with storage_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from trainer.shard_writer import (
     file_digest,
     read_manifest,
     replacing,
+    storage_errors,
     write_json,
     write_shard,
 )
@@ -85,7 +86,8 @@ def write_scenes(
     Raises:
         StorageError: The folder cannot be written, or the disk is full.
     """
-    _clear(out)
+    with storage_errors(out):
+        _clear(out)
     jobs = _jobs(settings)
     results: dict[_Job, dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
@@ -205,7 +207,6 @@ def _samples(settings: SceneSettings, job: _Job) -> Iterator[Sample]:
 
 def _write_test(out: Path, settings: SceneSettings, job: _Job) -> dict[str, Any]:
     """Scenes that differ in what they show and in their captions, as JSONL and PNG."""
-    (out / job.split).mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
     records: list[dict[str, Any]] = []
     for rng, scene in scenes_of(settings, job.split, 0):
