@@ -87,9 +87,9 @@ service() {
 index() { run hyper3 index data/scenes/test.jsonl ${elsewhere[@]+"${elsewhere[@]}"}; }
 
 searches() {
-  search "two dogs" runs/demo/search-1.png
-  search "a guitar on a yellow background" runs/demo/search-2.png
-  search "a photo of a whale" runs/demo/search-3.png
+  search "two whales" runs/demo/search-1.png
+  search "a slice of pizza on a green background" runs/demo/search-2.png
+  search "a photo of a guitar" runs/demo/search-3.png
 }
 
 search() { run hyper3 search "$1" --k 3 --save "$2" ${elsewhere[@]+"${elsewhere[@]}"}; }
