@@ -3,6 +3,7 @@
 import base64
 import binascii
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -149,8 +150,8 @@ def space_of(values: Sequence[float], given: GivenFormat, manifest: Manifest) ->
         at = int(np.flatnonzero(~np.isfinite(vector))[0])
         raise VectorError(f"vector holds {vector[at]} at position {at}: send finite numbers")
     root = manifest.curvature**0.5
-    scaled = root * np.linalg.vector_norm(vector[1:] if given == "lorentz" else vector)
-    limit = _MAX_SCALED_RADIUS if given == "tangent" else np.sinh(_MAX_SCALED_RADIUS)
+    scaled = root * math.hypot(*(vector[1:] if given == "lorentz" else vector))
+    limit = _MAX_SCALED_RADIUS if given == "tangent" else math.sinh(_MAX_SCALED_RADIUS)
     if not scaled <= limit:
         raise VectorError(
             f"vector of norm {scaled / root:.3g}: beyond {limit / root:.3g} float32 cannot hold it"

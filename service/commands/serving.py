@@ -69,8 +69,8 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         raise Unavailable(
-            f"cannot listen on {settings.host}:{settings.port}: {os.strerror(error.errno or 0)}; choose another "
-            "--port or --host"
+            f"cannot listen on {settings.host}:{settings.port}: "
+            f"{os.strerror(error.errno or 0)}; choose another --port or --host"
         ) from error
 
 

@@ -31,14 +31,15 @@ def show_hits(text: str | None, image: Path | None, k: int, save: Path | None, u
         if not answer.hits:
             console.print(f"nothing is stored at {url}; fill it with `hyper3 index FOLDER`")
             return
-        console.print(_table(answer, text or str(image)))
+        console.print(f"{text or image}  (radius {answer.query.radius:.3f})", markup=False)
+        console.print(_table(answer))
         if save is not None:
             _save_sheet(client, answer.hits, save)
             console.print(f"pictures: {save}", markup=False)
 
 
-def _table(answer: SearchAnswer, query: str) -> Table:
-    table = Table(title=f"{query}  (radius {answer.query.radius:.3f})", title_justify="left")
+def _table(answer: SearchAnswer) -> Table:
+    table = Table()
     table.add_column("rank", justify="right")
     table.add_column("id", overflow="fold")
     table.add_column("distance", justify="right")

@@ -68,19 +68,28 @@ def json_body(kind: type[Body]) -> Callable[[bytes], Body]:
     """A dependency that reads a JSON body; the thread pool runs it."""
 
     def read(raw: RawBody) -> Body:
-        return kind.model_validate(parse_json(raw))
+        return kind.model_validate(parse_object(raw))
 
     return read
 
 
-def parse_json(raw: bytes) -> Any:
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        RequestError: Not JSON, or not an object.
+    """
+    value = _parse(raw)
+    if not isinstance(value, dict):
+        raise RequestError("body is not a JSON object: send {...}")
+    return value
+
+
+def _parse(raw: bytes) -> Any:
     """A JSON value.
 
     The fast parser refuses NaN and half surrogates outright. Where it refuses, the lenient one
     is asked, so that the item that holds them can be named and its neighbours be served.
-
-    Raises:
-        RequestError: Not JSON.
     """
     try:
         return orjson.loads(raw)

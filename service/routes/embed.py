@@ -1,13 +1,13 @@
 """`POST /embed`: texts and images to vectors."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from fastapi import APIRouter, Depends, Request
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from core import lorentz
@@ -21,7 +21,7 @@ from service.routes.bodies import (
     body_schema,
     media_type,
     npy_answer,
-    parse_json,
+    parse_object,
 )
 from service.runtime import Runtime
 from service.schemas import EmbedAnswer, EmbedRequest, Fault, Format
@@ -37,52 +37,48 @@ _FORM: dict[str, Any] = {
         **{name: {"type": "string"} for name in ("format", "preprocess", "truncate", "on_error")},
     },
 }
+_MAX_PARTS = 4096  # the limit of items is checked when they are counted
 _OTHERS = {"multipart/form-data": _FORM, "image/*": _BINARY}
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """An unparsed request."""
+    """A request before it is parsed."""
 
     kind: str
-    query: dict[str, Any]
-    raw: bytes | None = None
-    form: FormData | None = None
-    files: list[bytes] | None = None
+    options: dict[str, Any]
+    """Of the query, and of a form its fields."""
+    raw: bytes = b""
+    files: list[bytes] = field(default_factory=list)
+    """Of a form."""
 
 
 async def _receive(request: Request) -> _Sent:
     kind = media_type(request)
-    query = dict(request.query_params)
+    options: dict[str, Any] = dict(request.query_params)
     if kind != "multipart/form-data":
-        return _Sent(kind, query, raw=await request.body())
-    form = await request.form(max_files=4096, max_fields=4096)
-    parts = form.getlist("images")
-    files = [await part.read() for part in parts if isinstance(part, UploadFile)]
-    if len(files) != len(parts):
-        raise RequestError("form field images: send files, each with a file name")
-    return _Sent(kind, query, form=form, files=files)
+        return _Sent(kind, options, raw=await request.body())
+    async with request.form(max_files=_MAX_PARTS, max_fields=_MAX_PARTS) as form:
+        parts = form.getlist("images")
+        files = [await part.read() for part in parts if isinstance(part, UploadFile)]
+        if len(files) != len(parts):
+            raise RequestError("form field images: send files, each with a file name")
+        options |= {name: value for name, value in form.items() if name != "images"}
+        options["texts"] = form.getlist("texts")
+    return _Sent(kind, options, files=files)
 
 
 def _read(sent: Annotated[_Sent, Depends(_receive)]) -> tuple[EmbedRequest, list[bytes]]:
     """The request, and the image files that did not come as text."""
-    if sent.form is not None:
-        options: dict[str, Any] = {"texts": sent.form.getlist("texts")}
-        options |= {
-            name: value for name, value in sent.form.items() if name not in ("texts", "images")
-        }
-        return EmbedRequest.model_validate(sent.query | options), sent.files or []
-    raw = sent.raw or b""
+    if sent.kind == "multipart/form-data":
+        return EmbedRequest.model_validate(sent.options), sent.files
     if sent.kind.startswith("image/") or sent.kind == "application/octet-stream":
-        return EmbedRequest.model_validate(sent.query), [raw]
-    if sent.kind and sent.kind != "application/json":
+        return EmbedRequest.model_validate(sent.options), [sent.raw]
+    if sent.kind not in ("", "application/json"):
         raise RequestError(
             f"body of type {sent.kind}: send application/json, multipart/form-data or one image"
         )
-    body = parse_json(raw)
-    if not isinstance(body, dict):
-        raise RequestError("body is not a JSON object")
-    return EmbedRequest.model_validate(sent.query | body), []
+    return EmbedRequest.model_validate(sent.options | parse_object(sent.raw)), []
 
 
 @router.post(

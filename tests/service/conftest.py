@@ -123,14 +123,15 @@ class Server:
         return rest
 
 
-def start_server(bundle: Path, data: Path) -> Server:
+def start_server(bundle: Path, data: Path, **settings: object) -> Server:
     """`hyper3 serve` on a free port of the loopback."""
+    variables = {f"H3_{name.upper()}": str(value) for name, value in settings.items()}
     process = subprocess.Popen(
         [*_HYPER3, "serve", "--bundle", str(bundle), "--data", str(data), "--port", "0"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"COLUMNS": "200"},
+        env=os.environ | {"COLUMNS": "200"} | variables,
     )
     assert process.stderr is not None
     greeting = ""
@@ -152,18 +153,20 @@ _HYPER3 = [sys.executable, "-c", "from core.cli import main; main()"]
 
 
 @pytest.fixture
-def launch(bundle: Path) -> Iterator[Callable[[Path], Server]]:
+def launch(bundle: Path) -> Iterator[Callable[..., Server]]:
     """Starts services in processes of their own."""
     started: list[Server] = []
 
-    def start(data: Path) -> Server:
-        started.append(start_server(bundle, data))
+    def start(data: Path, **settings: object) -> Server:
+        started.append(start_server(bundle, data, **settings))
         return started[-1]
 
     yield start
     for running in started:
         if running.process.poll() is None:
             running.stop(signal.SIGTERM)
+        if running.process.stderr is not None:
+            running.process.stderr.close()
 
 
 @pytest.fixture

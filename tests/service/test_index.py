@@ -36,7 +36,7 @@ def cloud(
     space = centres[rng.integers(clusters, size=count)]
     space = space + rng.normal(size=(count, dim)) * spread / dim**0.5
     space[: count // 10] = space[count // 2 : count // 2 + count // 10]
-    return space.astype(np.float32)
+    return np.asarray(space, np.float32)
 
 
 @given(
@@ -51,6 +51,7 @@ def cloud(
 )
 @settings(max_examples=150, deadline=None)
 def test_the_neighbours_are_those_of_a_float64_brute_force(
+    *,
     seed: int,
     dim: int,
     count: int,
@@ -132,8 +133,8 @@ def test_what_was_deleted_or_moved_is_not_found_where_it_was(steps: list[tuple[b
             index.delete([str(number)])
     query = lorentz.from_space(rng.normal(size=4), 1.0)
     assert len(index) == len(stored)
-    expected = brute_force(np.array(list(stored.values())).reshape(-1, 4), list(stored), query, 20, 1)
-    assert found(index, query, 20) == expected
+    space = np.array(list(stored.values()), np.float32).reshape(-1, 4)
+    assert found(index, query, 20) == brute_force(space, list(stored), query, 20, 1)
 
 
 def test_deleting_most_of_many_points_leaves_the_rest_to_be_found() -> None:

@@ -31,7 +31,12 @@ def test_an_item_comes_back_as_it_was_put(store: Store) -> None:
     whole = Item("a/b", "image", np.array([1, 2, 3], np.float32), '{"x": [1]}', None, b"\x89")
     store.put([whole])
     back = store.get("a/b")
-    assert (back.id, back.kind, back.metadata, back.image) == ("a/b", "image", '{"x": [1]}', b"\x89")
+    assert (back.id, back.kind, back.metadata, back.image) == (
+        "a/b",
+        "image",
+        '{"x": [1]}',
+        b"\x89",
+    )
     assert back.space.tolist() == [1, 2, 3]
 
 
@@ -95,7 +100,7 @@ def test_the_folder_can_be_opened_again_once_it_is_closed(tmp_path: Path) -> Non
 
 def test_a_folder_of_another_model_is_refused_and_both_are_named(tmp_path: Path) -> None:
     Store(tmp_path, "first-print", 3, ignore).close()
-    with pytest.raises(FingerprintMismatch, match="first-print.*second-print.*--data"):
+    with pytest.raises(FingerprintMismatch, match=r"first-print.*second-print.*--data"):
         Store(tmp_path, "second-print", 3, ignore)
     Store(tmp_path, "first-print", 3, ignore).close()
 
