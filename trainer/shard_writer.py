@@ -35,6 +35,7 @@ _HEADER = (
 ).ljust(_BLOCK, b"\0")  # fmt: skip
 _STORAGE_FAULTS = {
     errno.ENOSPC: "the disk is full; free some space or name another folder",
+    errno.ENOENT: "the folder cannot be made there; name another folder",
     errno.EDQUOT: "your disk quota is used up; free some space or name another folder",
     errno.EROFS: "the disk can only be read; name another folder",
     errno.EACCES: "permission denied; name a folder that you may write",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from core.errors import DataError
 from trainer.scenes.palette import PALETTE
@@ -59,7 +59,7 @@ class Sprite:
     """A picture of a thing, trimmed to what is drawn.
 
     Attributes:
-        levels: The picture and its halvings, colours premultiplied by alpha (mode RGBa).
+        levels: The picture with a clear margin, and its halvings; premultiplied (mode RGBa).
         clash: For every colour of the palette, the share of the drawn pixels that are close
             to it and would be lost on it.
     """
@@ -116,7 +116,8 @@ def load_sprite(thing: Thing, style: str) -> Sprite:
         name: float((np.linalg.norm(drawn - colour, axis=-1) < _LOST).mean())
         for name, colour in PALETTE.items()
     }
-    level = picture.convert("RGBa")
+    # A clear margin, so that an edge that fills the picture stays smooth when it is turned.
+    level = ImageOps.expand(picture, 2, (0, 0, 0, 0)).convert("RGBa")
     levels = [level]
     while min(level.size) >= 16:
         level = level.reduce(2)

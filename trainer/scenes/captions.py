@@ -20,7 +20,7 @@ _FRAMES = (
     "{list} against {ground}.",
     "There {is_} {list} on {ground}.",
     "A picture of {list} on {ground}.",
-    "On {ground} there {is_} {list}.",
+    "On {ground}, there {is_} {list}.",
     "This picture shows {list} against {ground}.",
     "{list}. Behind {them} is {ground}.",
     "There {is_} {list}. The background {shade}.",
@@ -35,6 +35,7 @@ class Mention:
     group: Group
     text: str
     is_plural: bool
+    is_general: bool = False
 
 
 def caption(rng: random.Random, scene: Scene, *, is_exact: bool) -> str:
@@ -60,8 +61,9 @@ def caption(rng: random.Random, scene: Scene, *, is_exact: bool) -> str:
             subject = f"{mentions[0].text} {rng.choice(relations)} {mentions[1].text}"
             return _sentence(f"{subject} on {ground(scene.backdrop)}.")
     text = _frame(rng, mentions, scene.backdrop)
-    if len(groups) > 1 and text.count(".") == 1 and rng.random() < 0.6:
-        text += _relation_sentence(rng, groups, side)
+    named = [mention.group for mention in mentions if not mention.is_general]
+    if len(named) > 1 and text.count(".") == 1 and rng.random() < 0.6:
+        text += _relation_sentence(rng, named, side)
     return text
 
 
@@ -164,7 +166,7 @@ def _generalise(rng: random.Random, mentions: list[Mention]) -> list[Mention]:
     chosen = rng.choice(single)
     thing = mentions[chosen].group.thing
     general = rng.choice((thing.group_phrase, thing.kingdom_phrase))
-    mentions[chosen] = Mention(mentions[chosen].group, general, is_plural=False)
+    mentions[chosen] = Mention(mentions[chosen].group, general, is_plural=False, is_general=True)
     return mentions
 
 
