@@ -81,6 +81,7 @@ service() {
   done
   echo "error: the service did not become ready; the end of $log:" >&2
   tail -n 20 "$log" >&2
+  echo "If the items are those of an earlier model, remove them and run this again: rm -r runs/demo/items" >&2
   exit 1
 }
 
