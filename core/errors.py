@@ -19,7 +19,8 @@
     ├── NotFound               no item of that name
     ├── StorageError           the data folder cannot be used, or the disk is full
     ├── RequestError           a request is malformed
-    │   └── RequestTooLarge    over the limit of bytes or items
+    │   ├── RequestTooLarge    over the limit of bytes or items
+    │   └── RequestTimeout     its body took too long to arrive
     └── Unavailable            the service cannot be reached, or is not ready
         └── Overloaded         it has as much to do as it may take on
 
@@ -98,6 +99,10 @@ class RequestError(Hyper3Error):
 
 class RequestTooLarge(RequestError):
     """Over the limit of bytes or items."""
+
+
+class RequestTimeout(RequestError):
+    """The body of a request took too long to arrive."""
 
 
 class Unavailable(Hyper3Error):

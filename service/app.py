@@ -32,6 +32,7 @@ _STATUS: dict[type[errors.Hyper3Error], int] = {
     errors.FingerprintMismatch: 409,
     errors.NotFound: 404,
     errors.RequestTooLarge: 413,
+    errors.RequestTimeout: 408,
     errors.RequestError: 422,
     errors.Overloaded: 429,
     errors.Unavailable: 503,

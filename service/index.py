@@ -133,7 +133,7 @@ class Index:
         distances = self._distances(snapshot, query, rows)
         kth = float(np.partition(distances, k - 1)[k - 1])
         floor = self._floor(query, kth, snapshot.largest_norm)
-        if len(rows) < snapshot.count and scores[-1] >= floor:
+        if len(rows) < snapshot.count and float(scores[-1]) >= floor:
             rows = _at_least(snapshot, mirrored, floor)
             distances = self._distances(snapshot, query, rows)
             kth = float(np.partition(distances, k - 1)[k - 1])
@@ -222,7 +222,7 @@ def _at_least(snapshot: _Snapshot, mirrored: Floats, floor: float) -> Rows:
     points = snapshot.points
     faiss.range_search_inner_product(
         faiss.swig_ptr(mirrored), faiss.swig_ptr(points), points.shape[1], 1, len(points),
-        float(np.nextafter(below, np.float32(-np.inf))), result, _selector(snapshot),
+        float(below), result, _selector(snapshot),
     )  # fmt: skip
     count = int(faiss.rev_swig_ptr(result.lims, 2)[1])
     rows: Rows = faiss.rev_swig_ptr(result.labels, count).copy()

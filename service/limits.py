@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import Hyper3Error, Overloaded, RequestError, RequestTooLarge
+from core.errors import Hyper3Error, Overloaded, RequestTimeout, RequestTooLarge
 from service.workers import Budget
 
 
@@ -61,7 +61,7 @@ class RequestLimits:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError as error:
-                raise RequestError(
+                raise RequestTimeout(
                     f"the body did not arrive within {self._timeout_s:g} s: send it faster"
                 ) from error
             taken += len(message.get("body", b""))

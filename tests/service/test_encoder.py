@@ -9,6 +9,7 @@ import pytest
 from core import lorentz
 from core.bundle import open_bundle
 from core.errors import BundleError
+from core.evaluation.encoder import open_encoder
 from service.encoder import Encoder, open_bundle_encoder, runs
 
 
@@ -56,6 +57,11 @@ def test_a_bundle_encoder_keeps_the_order_of_texts_and_pixels(bundle: Path) -> N
 
 def test_a_folder_that_is_no_bundle_has_no_bundle_encoder(tmp_path: Path) -> None:
     assert open_bundle_encoder(str(tmp_path)) is None
+
+
+def test_the_evaluation_finds_the_encoder_of_a_bundle(bundle: Path) -> None:
+    encoder = open_encoder(str(bundle))
+    assert (encoder.name, encoder.side) == ("tiny", 16)
 
 
 @pytest.mark.parametrize("name", ["image.onnx", "text.onnx", "tokenizer.json"])
