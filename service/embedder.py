@@ -65,23 +65,22 @@ class Embedder:
             truncate: Whether texts over the context are cut; otherwise they are errors.
         """
         tokens = self._workers.map(lambda text: self._tokens(text, truncate=truncate), texts)
-        good = [position for position, got in enumerate(tokens) if isinstance(got, Tokens)]
-        ready = [got for got in tokens if isinstance(got, Tokens)]
-        vectors: list[Vector | Hyper3Error | None] = [
-            got if isinstance(got, Hyper3Error) else None for got in tokens
-        ]
+        found: dict[int, Vector | Hyper3Error] = {
+            at: got for at, got in enumerate(tokens) if isinstance(got, Hyper3Error)
+        }
+        ready = {at: got for at, got in enumerate(tokens) if isinstance(got, Tokens)}
         groups = runs(ready)
-        embedded = self._workers.map(
+        batches = self._workers.map(
             self._encoder.texts, [[ready[at].ids for at in group] for group in groups]
         )
-        for group, batch in zip(groups, embedded, strict=True):
+        for group, batch in zip(groups, batches, strict=True):
             for row, at in enumerate(group):
-                vectors[good[at]] = (
+                found[at] = (
                     batch
                     if isinstance(batch, Hyper3Error)
                     else _row(batch, row, ready[at].count, truncated=ready[at].truncated)
                 )
-        return [vector for vector in vectors if vector is not None]
+        return [found[at] for at in range(len(texts))]
 
     def images(
         self, files: Sequence[bytes | str], preprocess: Preprocess, *, keep: bool = False

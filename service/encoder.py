@@ -1,6 +1,6 @@
 """A bundle's graphs as functions from pixels and tokens to vectors."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,14 +71,14 @@ class Encoder:
                 )
 
 
-def runs(tokens: Sequence[Tokens]) -> list[list[int]]:
-    """Positions of texts that can run together: of one length, so that none is padded.
+def runs(tokens: Mapping[int, Tokens]) -> list[list[int]]:
+    """The keys of texts that can run together: of one length, so that none is padded.
 
     The text graph is causal and pools at the end token, so a text at its own length gives what
     it gives at the full context, for a fraction of the work.
     """
     by_length: dict[int, list[int]] = {}
-    for position, text in enumerate(tokens):
+    for position, text in tokens.items():
         by_length.setdefault(len(text.ids), []).append(position)
     return [
         positions[start : start + _TEXTS_PER_RUN]
@@ -111,7 +111,7 @@ class BundleEncoder:
         if not texts:
             return np.empty((0, self.encoder.dim), np.float32)
         tokens = self.encoder.tokenizer.encode(texts)
-        groups = runs(tokens)
+        groups = runs(dict(enumerate(tokens)))
         rows = [[tokens[position].ids for position in group] for group in groups]
         tangents = self._gather(self.workers.map(self.encoder.texts, rows))
         order = np.concatenate([np.asarray(group, np.int64) for group in groups])

@@ -5,9 +5,7 @@ only then is a write acknowledged, and only then do its listeners (the index) he
 order of the commits.
 """
 
-import fcntl
 import logging
-import os
 import queue
 import sqlite3
 import threading
@@ -16,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import FingerprintMismatch, NotFound, StorageError
+from core.errors import FingerprintMismatch, Hyper3Error, NotFound, StorageError
+from service.lock import take_lock
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,6 @@ Space = npt.NDArray[np.float32]
 Kind = Literal["image", "text", "vector"]
 
 _DATABASE = "items.sqlite3"
-_LOCK = "lock"
 _FORMAT = "1"
 _WRITES_PER_COMMIT = 256
 _ROWS_PER_READ = 4096
@@ -97,16 +95,16 @@ class Store:
         self, folder: Path, fingerprint: str, dim: int, on_commit: Callable[[Change], None]
     ) -> None:
         self._folder, self._dim, self._on_commit = folder, dim, on_commit
-        self._lock = _take_lock(folder)
+        self._lock = take_lock(folder)
         self._connections: list[sqlite3.Connection] = []
-        self._local = threading.local()
+        self._idle: list[sqlite3.Connection] = []
         self._queue: queue.SimpleQueue[tuple[Change, Future[int]] | None] = queue.SimpleQueue()
         try:
             self._prepare(fingerprint)
         except sqlite3.Error as error:
             self._release()
             raise _trouble(folder, error) from error
-        except FingerprintMismatch:
+        except Hyper3Error:
             self._release()
             raise
         self.failure: BaseException | None = None
@@ -137,12 +135,12 @@ class Store:
         Raises:
             NotFound: There is none.
         """
-        row = self._read(
+        rows = self._read(
             "SELECT id, kind, vector, metadata, text, image FROM items WHERE id = ?", (id_,)
-        ).fetchone()
-        if row is None:
+        )
+        if not rows:
             raise NotFound(f"no item {id_!r}")
-        id_, kind, vector, metadata, text, image = row
+        id_, kind, vector, metadata, text, image = rows[0]
         return Item(id_, kind, np.frombuffer(vector, np.float32), metadata, text, image)
 
     def metadata(self, ids: Sequence[str]) -> dict[str, str]:
@@ -152,14 +150,14 @@ class Store:
             some = ids[start : start + 500]
             marks = ",".join("?" * len(some))
             query = f"SELECT id, metadata FROM items WHERE id IN ({marks})"  # noqa: S608  # marks
-            found.update(self._read(query, tuple(some)).fetchall())
+            found.update(self._read(query, tuple(some)))
         return found
 
     def page(self, after: str, limit: int) -> list[tuple[str, Kind, str]]:
         """Id, kind and metadata of the items whose id follows ``after``, in the order of ids."""
         return self._read(
             "SELECT id, kind, metadata FROM items WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
-        ).fetchall()
+        )
 
     def vectors(self) -> Iterator[tuple[list[str], Space]]:
         """All ids and space coordinates ``(n, dim)``, in batches.
@@ -167,9 +165,14 @@ class Store:
         Raises:
             StorageError: A vector is not what was written.
         """
-        cursor = self._read("SELECT id, vector, checksum FROM items ORDER BY sequence", ())
-        while rows := cursor.fetchmany(_ROWS_PER_READ):
-            for id_, vector, checksum in rows:
+        query = (
+            "SELECT id, vector, checksum, sequence FROM items WHERE sequence > ? "
+            "ORDER BY sequence LIMIT ?"
+        )
+        last = 0
+        while rows := self._read(query, (last, _ROWS_PER_READ)):
+            last = rows[-1][3]
+            for id_, vector, checksum, _ in rows:
                 if len(vector) != 4 * self._dim or zlib.crc32(vector) != checksum:
                     raise StorageError(
                         f"{self._folder / _DATABASE}: the vector of item {id_!r} is damaged; "
@@ -190,14 +193,17 @@ class Store:
         self._queue.put((change, done))
         return done.result()
 
-    def _read(self, query: str, values: tuple[object, ...]) -> sqlite3.Cursor:
-        connection = getattr(self._local, "connection", None)
+    def _read(self, query: str, values: tuple[object, ...]) -> list[Any]:
         try:
-            if connection is None:
-                connection = self._local.connection = self._connect()
-            return connection.execute(query, values)
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise _trouble(self._folder, error) from error
+        finally:
+            self._idle.append(connection)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -216,6 +222,11 @@ class Store:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", about.items())
         stored = dict(connection.execute("SELECT key, value FROM about"))
+        if stored["format"] != _FORMAT:
+            raise StorageError(
+                f"{self._folder} was written in format {stored['format']} and this service reads "
+                f"{_FORMAT}: use the version that wrote it"
+            )
         if stored != about:
             raise FingerprintMismatch(
                 f"{self._folder} holds vectors of the model {stored['fingerprint']}, and the "
@@ -276,28 +287,6 @@ def _apply(connection: sqlite3.Connection, change: Change) -> int:
         rows,
     )
     return len(rows)
-
-
-def _take_lock(folder: Path) -> IO[str]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("a+", encoding="ascii")
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot hold the data: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        lock.close()
-        raise StorageError(
-            f"{folder} is in use by another process ({owner}): stop it, or choose another --data "
-            "folder"
-        ) from error
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}")
-    lock.flush()
-    return lock
 
 
 def _trouble(folder: Path, error: BaseException) -> StorageError:

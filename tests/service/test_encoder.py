@@ -33,7 +33,7 @@ def test_texts_run_with_those_of_their_length_and_each_once(bundle: Path) -> Non
     encoder = Encoder(open_bundle(bundle))
     texts = ["a dog", "a red apple", "dog", "the cat"] * 40
     tokens = encoder.tokenizer.encode(texts)
-    groups = runs(tokens)
+    groups = runs(dict(enumerate(tokens)))
     assert sorted(position for group in groups for position in group) == list(range(len(texts)))
     for group in groups:
         assert len({len(tokens[position].ids) for position in group}) == 1

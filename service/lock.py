@@ -1,0 +1,40 @@
+"""The lock that keeps a second process out of a data folder, and ends with its holder."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from core.errors import StorageError
+
+_LOCK = "lock"
+
+
+def take_lock(folder: Path) -> IO[str]:
+    """The folder's lock, held until it is closed; the folder is made if it is not there.
+
+    Raises:
+        StorageError: The folder cannot be used, or another process holds the lock.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("a+", encoding="ascii")
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot hold the data: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        owner = lock.read().strip() or "unknown"
+        lock.close()
+        raise StorageError(
+            f"{folder} is in use by another process ({owner}): stop it, or choose another --data "
+            "folder"
+        ) from error
+    try:
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}")
+        lock.flush()
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be written: {error.strerror}") from error
+    return lock
