@@ -41,7 +41,7 @@ RUN pip install --requirement /tmp/service.txt
 COPY --from=wheel /wheel /tmp/wheel
 RUN pip install --no-deps /tmp/wheel/*.whl \
  && mkdir --mode 1777 /items
-USER hyper3
+USER 1000:1000
 EXPOSE 8000
 VOLUME /items
 HEALTHCHECK --start-period=60s --interval=15s --timeout=5s \
@@ -59,6 +59,6 @@ COPY --from=requirements /hyper3/trainer.txt /tmp/
 RUN pip install --requirement /tmp/trainer.txt
 COPY --from=wheel /wheel /tmp/wheel
 RUN pip install --no-deps /tmp/wheel/*.whl
-USER hyper3
+USER 1000:1000
 ENTRYPOINT ["hyper3"]
 CMD ["--help"]
