@@ -90,7 +90,11 @@ def _refuse(_: Request, error: Exception) -> Response:
     first = error.first if isinstance(error, BadItemsError) else error
     status = next((_STATUS[kind] for kind in type(first).__mro__ if kind in _STATUS), 500)
     faults = error.faults if isinstance(error, BadItemsError) else None
-    headers = {"retry-after": str(_RETRY_AFTER_S)} if status in (429, 503) else None
+    headers = {}
+    if isinstance(first, errors.Unavailable):
+        headers["retry-after"] = str(_RETRY_AFTER_S)
+    if isinstance(first, errors.RequestTimeout | errors.RequestTooLarge):
+        headers["connection"] = "close"  # the rest of the body is not waited for
     return _problem(status, code_of(first), str(error), faults, headers)
 
 

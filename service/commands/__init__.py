@@ -60,7 +60,7 @@ def search(
     image: Annotated[
         Path | None, typer.Option(help="An image to look for.", exists=True, dir_okay=False)
     ] = None,
-    k: Annotated[int, typer.Option(help="How many hits.", min=1)] = 5,
+    k: Annotated[int, typer.Option("--k", "-k", help="How many hits.", min=1)] = 5,
     save: Annotated[
         Path | None, typer.Option(help="Also write the pictures of the hits as one sheet.")
     ] = None,

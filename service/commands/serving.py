@@ -15,6 +15,7 @@ from service.app import create_app
 from service.settings import Settings
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_BACKLOG = 2048
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -32,7 +33,7 @@ def run(given: dict[str, Any]) -> None:
     settings = _settings(given)
     console = Console(stderr=True, highlight=False)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
-    with _listen(settings) as listener:
+    with listen(settings) as listener:
         with console.status(f"Loading {settings.bundle}"):
             app = create_app(settings)
         _announce(console, settings, app.state.runtime, listener.getsockname()[1])
@@ -63,15 +64,26 @@ def _settings(given: dict[str, Any]) -> Settings:
         ) from error
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """A socket that listens on the settings' address.
+
+    Raises:
+        Unavailable: It cannot be listened on.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # The protocol is named because asyncio turns off Nagle's delay (40 ms an answer) only then.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
     except OSError as error:
+        listener.close()
         raise Unavailable(
             f"cannot listen on {settings.host}:{settings.port}: "
             f"{os.strerror(error.errno or 0)}; choose another --port or --host"
         ) from error
+    return listener
 
 
 def _announce(console: Console, settings: Settings, runtime: Any, port: int) -> None:

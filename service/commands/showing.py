@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from rich.table import Table
 
@@ -61,11 +61,10 @@ def _save_sheet(client: Client, hits: list[Hit], save: Path) -> None:
     for place, hit in enumerate(hits):
         tile = Image.new("RGB", (_TILE, _TILE), "lightgrey")
         try:
-            picture = decode(client.picture(hit.id))
+            picture = ImageOps.contain(decode(client.picture(hit.id)), (_TILE, _TILE))
         except NotFound:
             pass
         else:
-            picture.thumbnail((_TILE, _TILE))
             tile = Image.new("RGB", (_TILE, _TILE), "white")
             tile.paste(picture, ((_TILE - picture.width) // 2, (_TILE - picture.height) // 2))
         sheet.paste(tile, (place % _COLUMNS * size + _GAP, place // _COLUMNS * size + _GAP))

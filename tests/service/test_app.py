@@ -1,5 +1,7 @@
 """What the service says of itself."""
 
+import socket
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from starlette.testclient import TestClient
 
 from core.errors import FingerprintMismatch, StorageError
 from service.app import create_app
+from service.commands.serving import listen
 from service.settings import Settings
 from service.store import Item, Put
 
@@ -89,3 +92,31 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, bun
     monkeypatch.setenv("H3_MAX_ITEMS", "5")
     settings = Settings()
     assert (settings.bundle, settings.max_items, settings.host) == (bundle, 5, "127.0.0.1")
+
+
+def test_answers_are_not_held_back_by_the_network(bundle: Path) -> None:
+    """asyncio turns Nagle's algorithm off for sockets that name their protocol, and only those."""
+    with listen(Settings(bundle=bundle, port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+def test_a_full_disk_is_507_and_what_was_stored_is_still_served(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def small(*args: object, **options: object) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)  # type: ignore[call-overload]
+        connection.execute("PRAGMA max_page_count = 16")  # SQLite then says that the disk is full
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    http = serve()
+    kept, large = {"id": "a", "text": "dog"}, {"id": "b", "text": "dog " * 2000}
+    assert http.put("/items", json={"items": [kept]}).status_code == 200
+    for _ in range(2):
+        full = http.put("/items", json={"items": [large | {"metadata": {"x": "y" * 60_000}}]})
+        assert (full.status_code, full.json()["code"]) == (507, "storage_error")
+        assert "full" in full.json()["detail"]
+    assert [hit["id"] for hit in http.post("/search", json={"text": "dog"}).json()["hits"]] == ["a"]
+    assert http.get("/readyz").status_code == 200
