@@ -10,7 +10,6 @@ import orjson
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -39,6 +38,7 @@ _STATUS: dict[type[errors.Hyper3Error], int] = {
     errors.StorageError: 507,
 }
 _RETRY_AFTER_S = 1
+_MAX_DETAIL_CHARS = 1000
 _DESCRIPTION = "Embeds, stores and searches images and texts in hyperbolic space."
 
 
@@ -76,7 +76,6 @@ def create_app(settings: Settings) -> FastAPI:
         refuse=_refuse,
     )
     app.add_exception_handler(errors.Hyper3Error, _refuse)
-    app.add_exception_handler(ValidationError, _refuse_body)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse_route)
     app.add_exception_handler(Exception, _confess)
@@ -100,12 +99,12 @@ def _refuse(_: Request, error: Exception) -> Response:
 
 def _refuse_body(_: Request, error: Exception) -> Response:
     """A body or query of the wrong shape; what was sent is not repeated."""
-    assert isinstance(error, ValidationError | RequestValidationError)  # noqa: S101  # as above
+    assert isinstance(error, RequestValidationError)  # noqa: S101  # as above
     faults = [
         Fault(
             code=fault["type"],
             detail=fault["msg"],
-            field=".".join(str(part) for part in fault["loc"]) or "body",
+            field=_clean(".".join(str(part) for part in fault["loc"])) or "body",
         )
         for fault in error.errors()[:100]
     ]
@@ -138,7 +137,7 @@ def _problem(
         title=HTTPStatus(status).phrase,
         status=status,
         code=code,
-        detail=detail.encode(errors="replace").decode(),
+        detail=_clean(detail),
         errors=faults,
     )
     return Response(
@@ -147,3 +146,8 @@ def _problem(
         headers,
         media_type="application/problem+json",
     )
+
+
+def _clean(text: str) -> str:
+    """Text that may quote what a user sent, as an answer can carry it."""
+    return text[:_MAX_DETAIL_CHARS].encode(errors="replace").decode()

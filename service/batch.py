@@ -10,6 +10,8 @@ from service.schemas import Fault, OnError
 
 Good = TypeVar("Good")
 
+_MAX_DETAIL_CHARS = 1000  # an error may quote what was sent
+
 
 @dataclass(frozen=True)
 class Place:
@@ -56,7 +58,7 @@ def settle(
             faults.append(
                 Fault(
                     code=code_of(result),
-                    detail=str(result),
+                    detail=str(result)[:_MAX_DETAIL_CHARS],
                     index=place.index,
                     kind=place.kind,
                     id=place.id,

@@ -46,7 +46,7 @@ class SearchRequest(Body):
 
     text: Text | None = Field(None, examples=["a red apple"])
     image: ImageText | None = None
-    id: Text | None = Field(None, description="Of a stored item; it is its own first hit.")
+    id: str | None = Field(None, description="Of a stored item; it is its own first hit.")
     vector: list[float] | None = None
     format: GivenFormat = Field("lorentz", description="Of the vector.")
     k: int = Field(10, ge=1)

@@ -135,9 +135,8 @@ class Store:
         Raises:
             NotFound: There is none.
         """
-        rows = self._read(
-            "SELECT id, kind, vector, metadata, text, image FROM items WHERE id = ?", (id_,)
-        )
+        query = "SELECT id, kind, vector, metadata, text, image FROM items WHERE id = ?"
+        rows = self._read(query, (id_,)) if is_unicode(id_) else []
         if not rows:
             raise NotFound(f"no item {id_!r}")
         id_, kind, vector, metadata, text, image = rows[0]
@@ -271,6 +270,11 @@ class Store:
         for connection in self._connections:
             connection.close()
         self._lock.close()
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be stored: half of a surrogate pair cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _apply(connection: sqlite3.Connection, change: Change) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 from fastapi import Depends, Request
-from pydantic import BaseModel
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from core.errors import RequestError
@@ -68,9 +69,21 @@ def json_body(kind: type[Body]) -> Callable[[bytes], Body]:
     """A dependency that reads a JSON body; the thread pool runs it."""
 
     def read(raw: RawBody) -> Body:
-        return kind.model_validate(parse_object(raw))
+        return validated(kind, parse_object(raw))
 
     return read
+
+
+def validated(kind: type[Body], values: dict[str, Any]) -> Body:
+    """A body of a kind.
+
+    Raises:
+        RequestValidationError: A field is unknown, missing or out of range.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from error
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

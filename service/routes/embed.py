@@ -22,6 +22,7 @@ from service.routes.bodies import (
     media_type,
     npy_answer,
     parse_object,
+    validated,
 )
 from service.runtime import Runtime
 from service.schemas import EmbedAnswer, EmbedRequest, Fault, Format
@@ -71,14 +72,14 @@ async def _receive(request: Request) -> _Sent:
 def _read(sent: Annotated[_Sent, Depends(_receive)]) -> tuple[EmbedRequest, list[bytes]]:
     """The request, and the image files that did not come as text."""
     if sent.kind == "multipart/form-data":
-        return EmbedRequest.model_validate(sent.options), sent.files
+        return validated(EmbedRequest, sent.options), sent.files
     if sent.kind.startswith("image/") or sent.kind == "application/octet-stream":
-        return EmbedRequest.model_validate(sent.options), [sent.raw]
+        return validated(EmbedRequest, sent.options), [sent.raw]
     if sent.kind not in ("", "application/json"):
         raise RequestError(
             f"body of type {sent.kind}: send application/json, multipart/form-data or one image"
         )
-    return EmbedRequest.model_validate(sent.options | parse_object(sent.raw)), []
+    return validated(EmbedRequest, sent.options | parse_object(sent.raw)), []
 
 
 @router.post(

@@ -17,7 +17,7 @@ from service.embedder import Vector, check_claim, media_type, space_of
 from service.routes.bodies import CurrentRuntime, JsonAnswer, body_schema, json_body
 from service.runtime import Runtime
 from service.schemas import NewItem, Page, PutAnswer, PutRequest, StoredItem
-from service.store import Item, Kind
+from service.store import Item, Kind, is_unicode
 
 router = APIRouter(prefix="/items", tags=["items"])
 
@@ -145,10 +145,9 @@ def _as_item(
 
 
 def _check_id(id_: str) -> None:
-    try:
-        size = len(id_.encode())
-    except UnicodeEncodeError as error:
-        raise RequestError("id holds half of a surrogate pair: send valid Unicode") from error
+    if not is_unicode(id_):
+        raise RequestError("id holds half of a surrogate pair: send valid Unicode")
+    size = len(id_.encode())
     if not 1 <= size <= _MAX_ID_BYTES:
         raise RequestError(f"id of {size} bytes: send 1 to {_MAX_ID_BYTES}")
     if not id_.isprintable():

@@ -167,6 +167,7 @@ def test_vectors_of_another_model_or_space_are_refused(http: TestClient) -> None
         ("POST", "/search", {"text": "a", "with": ["price"]}, "with"),
         ("POST", "/search", {"vector": ["x"]}, "vector.0"),
         ("POST", "/search", None, "object"),
+        ("POST", "/search", {"text": "a", "\ud800": 1}, "string"),
         ("POST", "/classify", {"texts": ["a"], "labels": []}, "labels"),
         ("PUT", "/items", {"items": [{"text": "a"}]}, "items.0.id"),
         ("PUT", "/items", {"items": [{"id": "a"}]}, "exactly one"),
@@ -276,7 +277,8 @@ def test_a_wrong_path_or_method_is_a_problem_document(
 
 
 def test_a_missing_item_cannot_be_searched_for(http: TestClient) -> None:
-    refuse(http, "POST", "/search", {"id": "none"}, 404, "not_found", "none")
+    for id_ in ("none", "\ud800", ""):
+        refuse(http, "POST", "/search", {"id": id_}, 404, "not_found", "no item")
 
 
 def test_a_body_over_the_limit_is_cut_off_by_its_header_and_by_its_bytes(serve: Serve) -> None:
@@ -293,9 +295,10 @@ def test_a_body_over_the_limit_is_cut_off_by_its_header_and_by_its_bytes(serve: 
             assert "1,000 bytes" in answer.json()["detail"]
 
 
+_text = st.text(st.characters(exclude_categories=()))  # half surrogates too
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | _text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
     max_leaves=8,
 )
 _fields = st.sampled_from(
@@ -314,7 +317,7 @@ def test_no_body_at_all_makes_the_service_fail(http: TestClient) -> None:
         where=st.sampled_from(
             [("POST", "/embed"), ("POST", "/search"), ("POST", "/classify"), ("PUT", "/items")]
         ),
-        body=st.dictionaries(_fields, _json, max_size=5) | _json,
+        body=st.dictionaries(_fields | _text, _json, max_size=5) | _json,
     )
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     def fuzz(where: tuple[str, str], body: object) -> None:
