@@ -1,5 +1,6 @@
 """Strings to tokens: the one place that knows cleaning, the vocabulary and truncation."""
 
+import functools
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from core.errors import BundleError, TextError
 
 START = "<|startoftext|>"
 END = "<|endoftext|>"
+
+_REMEMBERED = 50_000  # texts, of some hundred bytes each
 
 
 class TextSpec(Section):
@@ -65,6 +68,8 @@ class Tokenizer:
                 "export the model again"
             )
         self._start, self._end = start, end
+        # Phrases and prompts come again and again.
+        self._encode = functools.lru_cache(maxsize=_REMEMBERED)(self._encode_anew)
 
     @property
     def vocabulary_size(self) -> int:
@@ -75,8 +80,7 @@ class Tokenizer:
         """The tokens of texts; a long one is cut, and its last token becomes the end."""
         # One call a text: a batch call would start threads, which do not survive the fork of
         # a data loader, and was no faster on captions when measured.
-        encode = self._tokenizer.encode
-        return [self._frame(encode(clean(text)).ids) for text in texts]
+        return [self._encode(text) for text in texts]
 
     def pad(self, ids: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
         """Rows of one length, ``(n, longest)``, filled with `TextSpec.pad_id`."""
@@ -85,6 +89,9 @@ class Tokenizer:
         for row, values in zip(rows, ids, strict=True):
             row[: len(values)] = values
         return rows
+
+    def _encode_anew(self, text: str) -> Tokens:
+        return self._frame(self._tokenizer.encode(clean(text)).ids)
 
     def _frame(self, words: list[int]) -> Tokens:
         room = self.spec.context_length - 2

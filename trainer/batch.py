@@ -1,10 +1,13 @@
 """Samples -> batches: what one optimizer step needs, counted and indexed by the loader."""
 
 import logging
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +24,8 @@ from trainer.shards import ShardIndex, epoch_order, read_sample
 
 log = logging.getLogger(__name__)
 
-_LENGTHS = (8, 16, 32)
-"""Texts up to these lengths are encoded together: padding costs more than another call."""
+_LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
+"""Texts up to the next of these lengths are encoded together: hardly any padding."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,7 @@ class Batch:
     its row there. Pictures are 8-bit, channels last.
     """
 
-    images: Tensor  # (n, side, side, 3) uint8
-    parts: Tensor  # (p, part_side, part_side, 3) uint8
+    pixels: Tensor  # (n + p, side, side, 3) uint8: the wholes, then the parts
     tokens: tuple[Tensor, ...]  # groups of (texts, length) int64, padded with 0
     caption: Tensor  # (n,) text of each image
     part_text: Tensor  # (p,)
@@ -50,6 +52,9 @@ class Batch:
     query_slots: int  # most queries of any image of the batch
     skipped: tuple[str, ...]  # why samples were left out
     truncated: int  # texts cut to the context length
+
+    def __len__(self) -> int:
+        return len(self.caption)
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
@@ -91,7 +96,7 @@ def decode_sample(
     chosen = [part for part in chosen if sample.parts[part][1]]
     try:
         image = _pixels(sample.image, options.side)
-        parts = [_pixels(sample.parts[part][0], options.part_side) for part in chosen]
+        parts = [_pixels(sample.parts[part][0], options.side) for part in chosen]
     except ImageError as error:
         raise DataError(f"{where}: unreadable image: {error}") from error
     phrases = [sample.parts[part][1] for part in chosen]
@@ -129,15 +134,14 @@ def collate(
     order, groups = _group([entry.ids for entry in encoded], tokenizer)
     place = torch.empty(len(order), dtype=torch.int64)
     place[order] = torch.arange(len(order))
-    parts = [part for sample in samples for part in sample.parts]
-    side = options.part_side
+    pictures = [sample.image for sample in samples]
+    pictures += [part for sample in samples for part in sample.parts]
     names = [name.casefold() for sample in samples for name in sample.names]
     identity = {name: number for number, name in enumerate(dict.fromkeys(names))}
     count = torch.tensor([len(sample.parts) for sample in samples])
     parents = torch.tensor(parent, dtype=torch.int64)
     return Batch(
-        images=torch.from_numpy(np.stack([sample.image for sample in samples])),
-        parts=torch.from_numpy(np.stack(parts) if parts else np.empty((0, side, side, 3), "u1")),
+        pixels=torch.from_numpy(np.stack(pictures)),
         tokens=groups,
         caption=place[caption],
         part_text=place[part_text],
@@ -163,7 +167,7 @@ def _group(ids: list[list[int]], tokenizer: Tokenizer) -> tuple[Tensor, tuple[Te
     bounds = [0, *np.searchsorted(lengths, _LENGTHS, side="right").tolist(), len(ids)]
     groups = [
         torch.from_numpy(tokenizer.pad([ids[number] for number in order[low:high]]))
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        for low, high in pairwise(bounds)
         if high > low
     ]
     return torch.from_numpy(order), tuple(groups)
@@ -179,7 +183,7 @@ class BatchDataset(Dataset[Batch]):
         self._options = options
         self._seed = seed
         self._file, self._spec = tokenizer, spec
-        self._tokenizer: Tokenizer | None = None  # made in the worker: threads do not fork
+        self._tokenizer: Tokenizer | None = None  # made by the process that uses it
 
     def __getitem__(self, request: tuple[int, Sequence[int]]) -> Batch:
         epoch, numbers = request
@@ -232,6 +236,7 @@ def load_batches(
         sampler=schedule,
         num_workers=workers,
         prefetch_factor=4 if workers else None,
+        worker_init_fn=_leave_signals_to_the_loop,
         collate_fn=_as_it_is,
     )
     yield from loader
@@ -247,8 +252,14 @@ def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[
     ]
 
 
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
+def _leave_signals_to_the_loop(_worker: int) -> None:
+    """A signal to the whole group must not end the workers before the loop has saved."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch  # the dataset has made the batch: there is nothing to collate
 
 
 def count_reasons(skipped: Sequence[str]) -> Counter[str]:

@@ -163,7 +163,7 @@ def load_optimizer(
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}/{key}": value.detach().cpu().contiguous()
         for parameter, state in optimizer.state.items()

@@ -24,7 +24,7 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
     val: Annotated[int, typer.Option(min=1, help="Scenes to watch while training.")] = 1_000,
     test: Annotated[int, typer.Option(min=1, help="Scenes of each of the three tests.")] = 500,
     side: Annotated[int, typer.Option(min=32, max=512, help="Pixels of a scene.")] = 64,
-    part_side: Annotated[int, typer.Option(min=8, max=512, help="Pixels of a crop.")] = 32,
+    part_side: Annotated[int, typer.Option(min=8, max=512, help="Pixels of a crop.")] = 64,
     seed: Annotated[int, typer.Option(help="Another seed, other scenes.")] = 0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; all cores if not given.")

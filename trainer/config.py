@@ -17,8 +17,7 @@ class DataSection(Section):
 
     train: str = Field(description="Shards: a folder, a tar, a glob or braces {00000..00099}.tar.")
     val: str | None = Field(None, description="Held-out shards, for loss and recalls.")
-    side: int = Field(224, ge=16, le=1024, description="Pixels of a whole image's side.")
-    part_side: int = Field(224, ge=16, le=1024, description="Pixels of a part's side.")
+    side: int = Field(224, ge=16, le=1024, description="Pixels of the side of wholes and parts.")
     max_parts: int = Field(5, ge=0, le=64, description="Random parts of a sample, order kept.")
     max_queries: int = Field(6, ge=1, le=64, description="Queries of a sample, the root included.")
     workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
@@ -45,10 +44,12 @@ class TimmTower(Section):
 
 
 class ConvTower(Section):
-    """Strided 3x3 convolutions with batch norm: quick on a CPU."""
+    """Strided convolutions with batch norm: quick on a CPU."""
 
     kind: Literal["conv"]
-    widths: tuple[int, ...] = Field((32, 64, 128, 256), min_length=1)
+    widths: tuple[int, ...] = Field(
+        (64, 128, 256), min_length=1, description="The first layer shrinks by 4, each other by 2."
+    )
 
 
 class TextTower(Section):

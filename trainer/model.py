@@ -10,9 +10,7 @@ from trainer.batch import Batch
 from trainer.config import Recipe
 from trainer.objectives.nodes import Nodes, Scales
 from trainer.pooling import QueryPooling
-from trainer.towers import Seen, build_image_tower
-
-from trainer.towers import TextTower  # isort: skip
+from trainer.towers import TextTower, build_image_tower
 
 MAX_LOG_SCALE = math.log(100)
 """Inverse temperatures stay within 100 (CLIP)."""
@@ -87,11 +85,13 @@ class Hyper3(nn.Module):
 
     def image_tangents(self, feature: Tensor) -> Tensor:
         """Tangents, ``(n, dim)``, of features of the image tower."""
-        return self.image_proj(feature).float() * self.visual_alpha.exp()
+        tangents: Tensor = self.image_proj(feature) * self.visual_alpha.exp()
+        return tangents
 
     def text_tangents(self, state: Tensor) -> Tensor:
         """Tangents, ``(n, dim)``, of states of the text tower."""
-        return self.text_proj(state).float() * self.textual_alpha.exp()
+        tangents: Tensor = self.text_proj(state) * self.textual_alpha.exp()
+        return tangents
 
     def encode_images(self, images: Tensor) -> Tensor:
         """Tangents of ``(n, 3, side, side)`` normalised pixels."""
@@ -101,54 +101,42 @@ class Hyper3(nn.Module):
         """Tangents of ``(n, length)`` token ids."""
         return self.text_tangents(self.text_tower(tokens))
 
-    def nodes(self, batch: Batch, images: Tensor, parts: Tensor, *, queries: bool) -> Nodes:
+    def nodes(self, batch: Batch, images: Tensor, *, queries: bool) -> Nodes:
         """All points of a batch.
 
         Args:
             batch: Indices and tokens.
-            images: ``(n, 3, side, side)`` augmented and normalised.
-            parts: ``(p, 3, part_side, part_side)`` the same.
+            images: ``(n + p, 3, side, side)`` augmented and normalised wholes and parts.
             queries: Whether the query pooling runs; without it there are no query nodes.
         """
-        seen, seen_parts = self._see(images, parts)
-        states = torch.cat([self.text_tower(group) for group in batch.tokens])
-        texts = self.text_tangents(states)
-        visual = [seen.feature, seen_parts]
+        n = len(batch)
+        seen = self.image_tower(images)
+        states = self.text_tower(*batch.tokens)
+        visual = [seen.feature]
         if queries:
             pooled = self.pooling(
-                seen.patches, states[batch.query_text], batch.query_slot, batch.query_slots
+                seen.patches[:n], states[batch.query_text], batch.query_slot, batch.query_slots
             )
             visual.append(self.node_proj(pooled))
-        tangents = self.image_tangents(torch.cat(visual))
+        # From here on in float32: a lift multiplies what bfloat16 would round off.
         with torch.autocast(images.device.type, enabled=False):
             curvature = self.curvature
-            text_points = lorentz.lift(texts, curvature)
-            sizes = [len(batch.images), len(batch.parts)]
-            image_points, part_points, query_points = lorentz.lift(tangents, curvature).split(
-                [*sizes, len(tangents) - sum(sizes)]
-            )
-        return _gather(batch, image_points, part_points, query_points, text_points)
-
-    def _see(self, images: Tensor, parts: Tensor) -> tuple[Seen, Tensor]:
-        """Wholes, and the features of the parts; in one call where both are of one size."""
-        if len(parts) == 0:
-            seen = self.image_tower(images)
-            return seen, seen.feature[:0]
-        if images.shape[1:] == parts.shape[1:]:
-            n = len(images)
-            both = self.image_tower(torch.cat([images, parts]))
-            return Seen(both.feature[:n], both.patches[:n]), both.feature[n:]
-        return self.image_tower(images), self.image_tower(parts, parts=True).feature
+            texts = lorentz.lift(self.text_tangents(states.float()), curvature)
+            features = torch.cat([feature.float() for feature in visual])
+            points = lorentz.lift(self.image_tangents(features), curvature)
+        return _gather(batch, points, texts)
 
 
-def _gather(batch: Batch, images: Tensor, parts: Tensor, queries: Tensor, texts: Tensor) -> Nodes:
-    """Every node by its index."""
+def _gather(batch: Batch, visual: Tensor, texts: Tensor) -> Nodes:
+    """Every node by its index; ``visual`` holds wholes, parts, and queries where they were made."""
+    n, p = len(batch), len(batch.part_owner)
+    queries = visual[n + p :]
     q = len(queries)
     return Nodes(
-        images=images,
+        images=visual[:n],
         texts=texts[batch.caption],
         text_id=batch.caption,
-        part_images=parts,
+        part_images=visual[n : n + p],
         part_texts=texts[batch.part_text],
         part_owner=batch.part_owner,
         part_count=batch.part_count,

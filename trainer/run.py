@@ -188,7 +188,7 @@ class Record:
             if not self.skipped:
                 self._say(f"[yellow]left out a sample:[/] {reason}")
             self.skipped.update(count_reasons([reason]))
-        self._samples += len(batch.images)
+        self._samples += len(batch)
         self._bar.update(self._task, completed=step)
         if step % self.recipe.run.log_every and step != self.recipe.optim.steps:
             return

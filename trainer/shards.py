@@ -11,6 +11,7 @@ The headers are read once, at the start. After that a sample is one read at a kn
 the order of an epoch is a permutation, and going on after a crash is arithmetic.
 """
 
+import functools
 import itertools
 import json
 import logging
@@ -107,9 +108,8 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
         DataError: Its image, caption or a part is missing; the message names shard and key.
     """
     path = index.shards[index.shard[number]]
-    with path.open("rb") as file:
-        file.seek(int(index.offset[number]))
-        data = file.read(int(index.size[number]))
+    start = int(index.offset[number])
+    data = _mapped(path)[start : start + int(index.size[number])]
     members: dict[str, bytes] = {}
     key = ""
     for name, start, size in _members(data, path):
@@ -185,28 +185,36 @@ def _spread_photos(
 
 def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
     """Offset, size and photo of each whole sample of a shard."""
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: an empty file, not a tar")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        current, first, end, photo = "", 0, 0, ""
+        try:
+            for name, start, size in _members(data, path):
+                key, _, kind = name.partition(".")
+                if key != current:
+                    if end:
+                        yield first, end - first, photo
+                    current, first, photo = key, start - _BLOCK, f"{path}/{key}"
+                if kind == "json":
+                    photo = str(json.loads(data[start : start + size]).get("photo", photo))
+                end = start + _padded(size)
+            if data[-_BLOCK:].strip(b"\0"):
+                raise DataError(f"{path}: the end of the archive is missing")
+        except (DataError, ValueError) as error:
+            if end == 0:
+                raise DataError(f"{path}: not a tar of samples: {error}") from error
+            log.warning("shard %s breaks off after byte %d: %s", path, first, error)
+            return  # the sample that was being read is not whole
+        if end:
+            yield first, end - first, photo
+
+
+@functools.lru_cache(maxsize=4096)
+def _mapped(path: Path) -> mmap.mmap:
+    """A shard's bytes; the pages stay with the operating system's cache."""
     with path.open("rb") as file:
-        if path.stat().st_size == 0:
-            raise DataError(f"{path}: an empty file, not a tar")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            current, first, end, photo, whole = "", 0, 0, "", False
-            try:
-                for name, start, size in _members(data, path):
-                    key, _, kind = name.partition(".")
-                    if key != current:
-                        if whole:
-                            yield first, end - first, photo
-                        current, first, photo = key, start - _BLOCK, f"{path}/{key}"
-                    if kind == "json":
-                        photo = str(json.loads(data[start : start + size]).get("photo", photo))
-                    end, whole = start + _padded(size), True
-            except (DataError, ValueError) as error:
-                if end == 0:
-                    raise DataError(f"{path}: not a tar of samples: {error}") from error
-                log.warning("shard %s breaks off after byte %d: %s", path, first, error)
-                return
-            if whole:
-                yield first, end - first, photo
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, int]]:

@@ -42,9 +42,8 @@ def train_step(
         TrainingDiverged: The gradient is not finite; the weights are as before.
     """
     optimizer.zero_grad(set_to_none=True)
-    images = normalise(augment(batch.images, recipe.augment, generator))
-    parts = normalise(augment(batch.parts, recipe.augment, generator))
-    terms, nodes = losses(model, batch, images, parts, recipe)
+    images = normalise(augment(batch.pixels, recipe.augment, generator))
+    terms, nodes = losses(model, batch, images, recipe)
     terms["loss"].backward()
     grad_norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.optim.max_grad_norm)
     if not grad_norm.isfinite():  # the step's one wait for the device
@@ -58,12 +57,12 @@ def train_step(
 
 
 def losses(
-    model: Hyper3, batch: Batch, images: Tensor, parts: Tensor, recipe: Recipe
+    model: Hyper3, batch: Batch, images: Tensor, recipe: Recipe
 ) -> tuple[dict[str, Tensor], Nodes]:
     """Every term of the objective on normalised pictures, and the nodes it was taken of."""
     device = images.device.type
     with torch.autocast(device, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
-        nodes = model.nodes(batch, images, parts, queries=recipe.objective.query_weight > 0)
+        nodes = model.nodes(batch, images, queries=recipe.objective.query_weight > 0)
     # Distances lose digits in bfloat16 that no scale gives back (spec 1.1).
     with torch.autocast(device, enabled=False):
         terms = hyper3_objective(nodes, model.scales(), model.curvature, recipe.objective)
@@ -87,13 +86,7 @@ def evaluate(
     images, texts = [], []
     for loaded in batches:
         batch = loaded.to(device)
-        terms, nodes = losses(
-            model,
-            batch,
-            normalise(to_float(batch.images)),
-            normalise(to_float(batch.parts)),
-            recipe,
-        )
+        terms, nodes = losses(model, batch, normalise(to_float(batch.pixels)), recipe)
         collected.append(
             {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
         )
@@ -104,10 +97,10 @@ def evaluate(
 
 
 def normalise(images: Tensor) -> Tensor:
-    """Pictures within [0, 1] by the mean and deviation that the bundle will name."""
+    """Pictures within [0, 1] by the mean and deviation that the bundle will name, in place."""
     mean = images.new_tensor(IMAGENET_MEAN).view(1, 3, 1, 1)
     deviation = images.new_tensor(IMAGENET_STD).view(1, 3, 1, 1)
-    return (images - mean) / deviation
+    return images.sub_(mean).div_(deviation)
 
 
 def _recalls(
@@ -116,7 +109,7 @@ def _recalls(
     image, text = np.concatenate(images), np.concatenate(texts)
     result = retrieval(image, text, np.arange(len(text)), float(model.curvature))
     return {
-        f"recall/{direction}@{k}": value
+        f"recall/{direction}@{k}": 100 * value
         for direction, by_k in (
             ("image_to_text", result.image_to_text),
             ("text_to_image", result.text_to_image),

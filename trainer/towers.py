@@ -1,13 +1,16 @@
 """Image and text encoders: pixels and tokens -> features."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import open_clip.transformer
 import timm
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn import functional
 
 from core.errors import ConfigError
 from trainer.config import ConvTower as ConvSection
@@ -26,34 +29,28 @@ class Seen(NamedTuple):
 
 
 class ConvTower(nn.Module):
-    """3x3 convolutions of stride 2 with batch norm; average and maximum of the last map.
+    """A 7x7 convolution of stride 4, then 3x3 ones of stride 2, each with batch norm and ReLU.
 
-    Parts come at another scale than wholes, and so with other statistics: each batch norm keeps
-    running statistics of both, over shared weights.
+    The feature is the average and the maximum of the last map; its cells are the patches.
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList()
-        self.norms = nn.ModuleList()
-        self.part_norms = nn.ModuleList()
-        before = 3
-        for width in widths:
-            self.convolutions.append(nn.Conv2d(before, width, 3, 2, 1, bias=False))
-            norm, part_norm = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
-            part_norm.weight, part_norm.bias = norm.weight, norm.bias
-            self.norms.append(norm)
-            self.part_norms.append(part_norm)
-            before = width
-        self.width, self.patch_width = 2 * before, before
+        layers: list[nn.Module] = []
+        for number, (before, width) in enumerate(pairwise([3, *widths])):
+            kernel, stride = (7, 4) if number == 0 else (3, 2)
+            layers += [
+                nn.Conv2d(before, width, kernel, stride, padding=kernel // 2, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.patch_width = widths[-1]
+        self.width = 2 * self.patch_width
 
-    def forward(self, images: Tensor, *, parts: bool = False) -> Seen:
+    def forward(self, images: Tensor) -> Seen:
         """Features of ``(n, 3, side, side)`` normalised pixels."""
-        x = images
-        for convolution, norm in zip(
-            self.convolutions, self.part_norms if parts else self.norms, strict=True
-        ):
-            x = torch.relu_(norm(convolution(x)))
+        x = self.layers(images)
         return Seen(torch.cat([x.mean((2, 3)), x.amax((2, 3))], 1), x.flatten(2).mT)
 
 
@@ -66,23 +63,27 @@ class TimmTower(nn.Module):
 
     def __init__(self, section: TimmSection, side: int) -> None:
         super().__init__()
-        try:
-            vit = "vit" in section.name and hasattr(
-                timm.models.vision_transformer, section.name.partition(".")[0]
+        name = section.name
+        extra: dict[str, Any] = {} if section.heads is None else {"num_heads": section.heads}
+        if not timm.is_model(name):
+            raise ConfigError(
+                f"image_tower.name {name!r}: timm {timm.__version__} has no such model"
             )
-            extra = {"norm_layer": nn.LayerNorm, "img_size": side} if vit else {}
-            if section.heads is not None:
-                extra["num_heads"] = section.heads
-            self.backbone = timm.create_model(section.name, num_classes=0, **extra)
+        try:
+            if timm.model_entrypoint(name).__module__ == VisionTransformer.__module__:
+                extra |= {"norm_layer": nn.LayerNorm, "img_size": side}
+            backbone: Any = timm.create_model(name, num_classes=0, **extra)
         except (RuntimeError, TypeError) as error:
-            raise ConfigError(f"image_tower.name {section.name!r}: {error}") from error
-        self.width = self.patch_width = int(self.backbone.num_features)
-        if vit:
-            grid = self.backbone.patch_embed.grid_size
-            positions = sincos_positions(self.width, grid, self.backbone.num_prefix_tokens)
-            self.backbone.pos_embed = nn.Parameter(positions, requires_grad=False)
+            raise ConfigError(f"image_tower.name {name!r}: {error}") from error
+        self.backbone = backbone
+        self.width = self.patch_width = int(backbone.num_features)
+        if isinstance(backbone, VisionTransformer):
+            positions = sincos_positions(
+                self.width, backbone.patch_embed.grid_size, backbone.num_prefix_tokens
+            )
+            backbone.pos_embed = nn.Parameter(positions, requires_grad=False)
 
-    def forward(self, images: Tensor, *, parts: bool = False) -> Seen:  # noqa: ARG002 - one scale
+    def forward(self, images: Tensor) -> Seen:
         """Features of ``(n, 3, side, side)`` normalised pixels."""
         x = self.backbone.forward_features(images)
         if x.ndim == 4:
@@ -93,7 +94,11 @@ class TimmTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """open_clip's CLIP transformer with MERU's initialisation, at the length of its input."""
+    """open_clip's CLIP transformer with MERU's initialisation, run over texts of mixed lengths.
+
+    All layers but the attention work on single tokens, so the tokens of all texts stand in one
+    row of the batch and padding is never computed with; attention runs once per length.
+    """
 
     def __init__(self, section: TextSection) -> None:
         super().__init__()
@@ -108,18 +113,48 @@ class TextTower(nn.Module):
         self.width = section.width
         self.context_length = section.context_length
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """States at the end token, ``(n, width)``, of ``(n, length)`` ids.
+    def forward(self, *groups: Tensor) -> Tensor:
+        """States at the end token, ``(texts, width)``, of groups of ``(texts, length)`` ids.
 
         Attention is causal, so that what follows the end token changes nothing: any padding
         gives the same state.
         """
-        length = tokens.shape[1]
-        t = self.transformer
-        x = t.token_embedding(tokens) + t.positional_embedding[:length]
-        x = t.transformer(x, attn_mask=t.attn_mask[:length, :length])
-        end = tokens.argmax(-1)  # the end token has the largest id
-        return t.ln_final(x[torch.arange(x.shape[0], device=x.device), end])  # type: ignore[no-any-return]
+        tower = self.transformer
+        positions = tower.positional_embedding
+        x = tower.token_embedding(torch.cat([group.flatten() for group in groups]))
+        x = x + torch.cat(
+            [positions[: group.shape[1]].repeat(group.shape[0], 1) for group in groups]
+        )
+        shapes = [(group.shape[0], group.shape[1]) for group in groups]
+        for block in tower.transformer.resblocks:
+            x = x + _causal_attention(block.attn, block.ln_1(x), shapes)
+            x = x + block.mlp(block.ln_2(x))
+        sizes = [texts * length for texts, length in shapes]
+        ends = [
+            part.unflatten(0, shape)[
+                torch.arange(shape[0], device=x.device), group.argmax(-1)  # the largest id
+            ]
+            for part, shape, group in zip(x.split(sizes), shapes, groups, strict=True)
+        ]
+        state: Tensor = tower.ln_final(torch.cat(ends))
+        return state
+
+
+def _causal_attention(
+    attention: nn.MultiheadAttention, x: Tensor, shapes: Sequence[tuple[int, int]]
+) -> Tensor:
+    """What the attention gives for the tokens of all groups, ``(tokens, width)``."""
+    heads = attention.num_heads
+    mapped = functional.linear(x, attention.in_proj_weight, attention.in_proj_bias)
+    attended = []
+    for part, shape in zip(
+        mapped.split([texts * length for texts, length in shapes]), shapes, strict=True
+    ):
+        query, key, value = part.view(*shape, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        out = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        attended.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
+    projected: Tensor = attention.out_proj(torch.cat(attended))
+    return projected
 
 
 def build_image_tower(section: ConvSection | TimmSection, side: int) -> ConvTower | TimmTower:

@@ -16,19 +16,20 @@ class Direction:
     """Pairs of a general and a specific point, and the way the cones point."""
 
     right: float
-    """Share of pairs in which the general one entails the specific one more than the reverse.
-    Pairs with equal scores, as when neither lies in the other's half space, are not right."""
+    """Share of pairs in which the specific one lies nearer to the axis of the general one's cone
+    than the reverse. Angles are compared, not scores: a score is cut off at 0, and would tie."""
     mean_score: float
     """Mean entailment score of the specific ones, in [0, 1]."""
     pairs: int
 
 
 def direction(general: Points, specific: Points, curvature: float) -> Direction:
-    """Compare the two entailment scores of each pair, ``(n, dim + 1)`` against the same."""
-    forth = lorentz.entailment_score(general, specific, curvature)
-    back = lorentz.entailment_score(specific, general, curvature)
+    """Compare the two exterior angles of each pair, ``(n, dim + 1)`` against the same."""
+    forth = lorentz.exterior_angle(general, specific, curvature)
+    back = lorentz.exterior_angle(specific, general, curvature)
+    score = lorentz.entailment_score(general, specific, curvature)
     return Direction(
-        right=float(np.mean(forth > back)), mean_score=float(np.mean(forth)), pairs=len(forth)
+        right=float(np.mean(forth < back)), mean_score=float(np.mean(score)), pairs=len(forth)
     )
 
 

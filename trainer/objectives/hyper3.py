@@ -1,7 +1,6 @@
-"""The whole Hyper3-CLIP objective: three contrastive groups, four inherited entailments with
-calibration, and the query relations.
-"""
+"""The Hyper3-CLIP objective: contrastive groups, inherited entailments, query relations."""
 
+import torch
 from torch import Tensor
 
 from trainer.config import ObjectiveSection
@@ -32,21 +31,17 @@ def hyper3_objective(
     Returns:
         Scalars. Entailment terms are given before λ.
     """
-    terms = _contrastive(nodes, scales, curvature, options) | _entailment(nodes, curvature)
-    contrastive = sum(value for name, value in terms.items() if name.startswith("contrastive/"))
-    entailment = sum(value for name, value in terms.items() if not name.startswith("contrastive/"))
+    contrastive = _contrastive(nodes, scales, curvature, options)
+    entailment = _entailment(nodes, curvature)
+    below_lambda = torch.stack(list(entailment.values())).sum()
+    queries: dict[str, Tensor] = {}
     if options.query_weight > 0 and len(nodes.query_weight):
         queries = query_terms(nodes, curvature)
-        terms |= {
-            "query/image_text": queries.image_text,
-            "query/visual_hierarchy": queries.visual_hierarchy,
-            "query/text_hierarchy": queries.text_hierarchy,
-            "query/visual_calibration": queries.visual_calibration,
-            "query/text_calibration": queries.text_calibration,
-        }
-        entailment = entailment + options.query_weight * queries.total()
-    terms["loss"] = contrastive + options.entailment_weight * entailment
-    return terms
+        below_lambda = (
+            below_lambda + options.query_weight * torch.stack(list(queries.values())).sum()
+        )
+    loss = torch.stack(list(contrastive.values())).sum() + options.entailment_weight * below_lambda
+    return contrastive | entailment | queries | {"loss": loss}
 
 
 def _contrastive(

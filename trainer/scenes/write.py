@@ -56,7 +56,7 @@ class SceneSettings:
     val: int = 1_000
     test: int = 500
     side: int = 64
-    part_side: int = 32
+    part_side: int = 64
     seed: int = 0
 
 

@@ -1,0 +1,64 @@
+"""Small shards and a small recipe, made by the project's own writer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer.config import Recipe
+from trainer.shard_writer import Part, Sample, encode_jpeg, write_shard
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
+SIDE = 32
+
+
+def picture(colour: str, side: int, seed: int) -> bytes:
+    """A noisy square of one colour, as JPEG."""
+    noise = np.random.default_rng(seed).integers(-20, 20, (side, side, 3))
+    return encode_jpeg(np.clip(np.array(COLOURS[colour]) + noise, 0, 255).astype(np.uint8))
+
+
+def sample(number: int, captions: int = 1) -> Sample:
+    """The ``number``-th sample; ``captions`` of them share a photo."""
+    colour = list(COLOURS)[number % 3]
+    parts = tuple(
+        Part(picture(colour, 16, number + part), f"a {colour} thing {part}", colour)
+        for part in range(number % 4)
+    )
+    return Sample(
+        photo=f"photo/{number // captions}",
+        jpeg=picture(colour, SIDE, number),
+        text=f"A {colour} square, number {number}, with {len(parts)} things. It is {colour}.",
+        parts=parts,
+    )
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder of two shards, 24 samples in all."""
+    folder = tmp_path / "train"
+    for shard in range(2):
+        rows = range(12 * shard, 12 * shard + 12)
+        write_shard(folder / f"{shard:05d}.tar", [sample(row) for row in rows])
+    return folder
+
+
+@pytest.fixture
+def recipe(shards: Path, tmp_path: Path) -> Recipe:
+    """A recipe that trains on those shards for six steps within a second or two."""
+    return Recipe.model_validate({
+        "name": "tiny",
+        "data": {
+            "train": str(shards), "val": str(shards), "side": SIDE, "workers": 0,
+        },
+        "image_tower": {"kind": "conv", "widths": [8, 16]},
+        "text_tower": {"width": 32, "layers": 1, "heads": 2},
+        "model": {"dim": 16, "pooling_heads": 4},
+        "optim": {
+            "batch_size": 8, "steps": 6, "warmup_steps": 2, "peak_lr": 1e-3, "precision": "fp32",
+        },
+        "run": {
+            "out": tmp_path / "run", "device": "cpu", "log_every": 1, "eval_every": 3,
+            "save_every": 3,
+        },
+    })  # fmt: skip

@@ -1,0 +1,232 @@
+"""A whole run: what it leaves, what it goes on from, and what it says when it cannot."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from core.errors import CheckpointError, ConfigError, DataError, StorageError, TrainingDiverged
+from trainer import checkpoint
+from trainer.config import Recipe, load_recipe
+from trainer.run import train
+from trainer.shard_writer import Sample, write_shard
+
+
+def quiet() -> Console:
+    return Console(file=StringIO(), width=200)
+
+
+def lines(folder: Path, split: str = "train") -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["split"] == split]
+
+
+def losses(folder: Path) -> dict[int, float]:
+    return {row["step"]: row["loss"] for row in lines(folder)}
+
+
+Changed = Callable[..., Recipe]
+
+
+@pytest.fixture
+def changed(recipe: Recipe) -> Changed:
+    """The recipe with some keys of a section changed."""
+
+    def change(section: str, **values: Any) -> Recipe:
+        dump = recipe.model_dump()
+        dump[section] |= values
+        return Recipe.model_validate(dump)
+
+    return change
+
+
+def test_a_run_reports_every_part_of_the_objective_apart(recipe: Recipe) -> None:
+    train(recipe, quiet())
+    row = lines(recipe.folder)[-1]
+    groups = {name.partition("/")[0] for name in row}
+    assert {"contrastive", "entailment", "calibration", "query", "radius", "scalar"} <= groups
+    terms = {name: value for name, value in row.items() if name.count("/") == 1}
+    contrastive = sum(value for name, value in terms.items() if name.startswith("contrastive/"))
+    others = sum(
+        value
+        for name, value in terms.items()
+        if name.startswith(("entailment/", "calibration/", "query/"))
+    )
+    assert row["loss"] == pytest.approx(contrastive + 0.2 * others, rel=1e-5)
+    held_out = lines(recipe.folder, "val")
+    assert [row["step"] for row in held_out] == [3, 6]
+    assert 0 <= held_out[0]["recall/text_to_image@10"] <= 100
+    assert list((recipe.folder / "tensorboard").glob("events*"))
+
+
+def test_a_run_learns(changed: Changed) -> None:
+    recipe = changed("optim", steps=60, warmup_steps=5, peak_lr=3e-3)
+    train(recipe, quiet())
+    history = losses(recipe.folder)
+    assert history[60] < history[1] - 0.5
+
+
+def test_a_stopped_run_takes_the_very_steps_of_one_that_was_not(
+    recipe: Recipe, changed: Changed, tmp_path: Path
+) -> None:
+    train(recipe, quiet())
+    again = changed("run", out=tmp_path / "again")
+    train(again, quiet())
+    shutil.rmtree(again.folder / "checkpoints" / "00000006")
+    (again.folder / "metrics.jsonl").unlink()
+    train(again, quiet())
+    whole = losses(recipe.folder)
+    assert losses(again.folder) == {step: whole[step] for step in (4, 5, 6)}  # to the last bit
+    one, other = (
+        load_file(folder / "checkpoints" / "00000006" / "model.safetensors")
+        for folder in (recipe.folder, again.folder)
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_complete_run_is_left_as_it_is(recipe: Recipe) -> None:
+    first = train(recipe, quiet())
+    console = quiet()
+    assert train(recipe, console) == first
+    assert "nothing to do" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_torn_checkpoint_is_skipped_for_the_one_before(
+    recipe: Recipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    torn = train(recipe, quiet()) / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    found = checkpoint.newest(recipe.folder)
+    assert found is not None
+    assert found.step == 3
+    assert "00000006" in caplog.text
+
+
+def test_a_folder_of_another_recipe_is_refused(recipe: Recipe, changed: Changed) -> None:
+    train(recipe, quiet())
+    with pytest.raises(CheckpointError, match=r"optim\.peak_lr"):
+        train(changed("optim", peak_lr=2e-3), quiet())
+
+
+def test_old_checkpoints_are_removed(changed: Changed) -> None:
+    recipe = changed("run", save_every=1, keep=2)
+    train(recipe, quiet())
+    kept = sorted(path.name for path in (recipe.folder / "checkpoints").iterdir())
+    assert kept == ["00000005", "00000006"]
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_and_names_the_terms(
+    changed: Changed,
+) -> None:
+    recipe = changed("optim", peak_lr=1e30, warmup_steps=0)
+    with pytest.raises(TrainingDiverged, match=r"optim\.peak_lr.*contrastive/global"):
+        train(recipe, quiet())
+
+
+def test_samples_left_out_are_counted_and_named(recipe: Recipe, shards: Path) -> None:
+    write_shard(shards / "00002.tar", [Sample("bad", b"no picture", "a caption", ())])
+    console = quiet()
+    train(recipe.model_copy(update={"optim": recipe.optim.model_copy(update={"batch_size": 25})}),
+          console)  # fmt: skip
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "unreadable image" in said
+    assert "00002.tar" in said
+    assert lines(recipe.folder)[-1]["data/left_out"] == 6  # once in each of six epochs
+
+
+def test_a_full_disk_is_named_and_earlier_checkpoints_stay(recipe: Recipe, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", small], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        size = recipe.model_copy(
+            update={"run": recipe.run.model_copy(update={"out": small / "run"})}
+        )
+        with pytest.raises(StorageError, match=f"{small}.*disk is full"):
+            train(size, quiet())
+        left = list((small / "run" / "checkpoints").iterdir())
+        assert all(checkpoint.read(path) for path in left)  # no half of a checkpoint stays
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    endless = recipe.model_dump(mode="json")
+    endless["optim"] |= {"steps": 100_000}
+    endless["run"] |= {"save_every": 100_000, "eval_every": 100_000}
+    file.write_text(_toml(endless))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "core", "train", str(file)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (recipe.folder / "metrics.jsonl").exists() or not losses(recipe.folder):
+        assert time.monotonic() < deadline, process.poll()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    saved = checkpoint.newest(recipe.folder)
+    assert saved is not None
+    assert saved.step == max(losses(recipe.folder))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optim.peak_ln=1", r"recipe\.toml:\n  optim\.peak_ln: unknown key; known here: .*peak_lr"),
+        ("optim.peak_lr=-1", r"optim\.peak_lr: .*greater than 0"),
+        ("optim.peak_lr", "section.key=value"),
+        ("image_tower.kind=swin", "image_tower: .*conv"),
+        ("text_tower.heads=3", "text_tower.width 32 is not a multiple of text_tower.heads 3"),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_file(
+    recipe: Recipe, tmp_path: Path, override: str, message: str
+) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(_toml(recipe.model_dump(mode="json")))
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(file, [override])
+
+
+def test_a_recipe_that_ships_with_us_is_found_by_its_name() -> None:
+    assert load_recipe(Path("demo")).name == "demo"
+    with pytest.raises(ConfigError, match="known: .*demo"):
+        load_recipe(Path("no-such-recipe"))
+
+
+def test_missing_shards_are_named(changed: Changed) -> None:
+    with pytest.raises(DataError, match="nowhere"):
+        train(changed("data", train="nowhere/train"), quiet())
+
+
+def _toml(values: dict[str, Any]) -> str:
+    """Enough TOML for a recipe."""
+    out = []
+    for key, value in values.items():
+        if not isinstance(value, dict):
+            out.append(f"{key} = {json.dumps(value)}")
+    for key, value in values.items():
+        if isinstance(value, dict):
+            out.append(f"[{key}]")
+            out += [f"{k} = {json.dumps(v)}" for k, v in value.items() if v is not None]
+    return "\n".join(out)
