@@ -75,7 +75,10 @@ def to_poincare(point: Array, curvature: "float | Array") -> Array:
 
 
 def mirror(point: Array) -> Array:
-    """Points with the sign of time turned: ``x · mirror(y)`` is the Lorentz product."""
+    """The points with the sign of time turned.
+
+    The Lorentz product of x and y is the ordinary product of x and the mirrored y.
+    """
     xp = _namespace(point)
     return xp.concatenate([-point[..., :1], point[..., 1:]], -1)
 
@@ -188,8 +191,9 @@ def entailment_score(general: Array, specific: Array, curvature: "float | Array"
 def _radial_gap(
     a: Array, b: Array, norm_a: Array, norm_b: Array, curvature: "float | Array"
 ) -> Array:
-    """``asinh(√c|a|) - asinh(√c|b|)`` from ``|a|² - |b|² = (a - b)·(a + b)``, so that it cancels
-    no digits.
+    """``asinh(√c|a|) - asinh(√c|b|)`` without a loss of digits.
+
+    From ``|a|² - |b|² = (a - b)·(a + b)``.
     """
     xp = _namespace(a)
     weight = norm_a * xp.sqrt(1 + curvature * norm_b**2)

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import onnxruntime
 
 from core.bundle import Bundle, open_bundle
+from core.cores import available_cores
 from core.errors import BundleError, Hyper3Error
 from core.image import ImageSpec, Pixels, normalise
 from core.text import Tokenizer, Tokens
-from service.settings import available_cores
 from service.workers import Workers
 
 Vectors = npt.NDArray[np.float32]

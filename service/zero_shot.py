@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from core import lorentz
+from core.articles import with_article
 from core.errors import Hyper3Error, RequestError, TextError
+from core.evaluation.classification import class_points
 from service.embedder import Embedder
 
 Doubles = npt.NDArray[np.float64]
@@ -17,20 +18,6 @@ DEFAULT_TEMPLATES = ("{}", "{a}", "a photo of {a}")
 """``{}`` stands for the label, ``{a}`` for the label with its article."""
 
 _CACHED_SETS = 64
-_ARTICLES = ("a ", "an ", "the ", "some ", "two ", "three ", "several ", "many ")
-_SOUNDS_LIKE_A_CONSONANT = ("uni", "use", "usu", "uti", "eu", "ewe", "one", "once", "ukulele", "uk")
-_SILENT_H = ("hour", "honest", "honour", "honor", "heir")
-
-
-def with_article(label: str) -> str:
-    """A label with "a" or "an" before it, unless it brings an article or is a plural."""
-    word = label.strip().lower()
-    if word.startswith(_ARTICLES) or _is_plural(word):
-        return label
-    vowel = word.startswith(("a", "e", "i", "o", "u")) or word.startswith(_SILENT_H)
-    if word.startswith(_SOUNDS_LIKE_A_CONSONANT):
-        vowel = False
-    return f"{'an' if vowel else 'a'} {label}"
 
 
 def fill(template: str, label: str) -> str:
@@ -89,8 +76,7 @@ class LabelSets:
             if isinstance(vector, Hyper3Error):
                 raise type(vector)(f"label text {text[:80]!r}: {vector}")
             tangents.append(vector.tangent)
-        grouped = np.asarray(tangents, np.float64).reshape(len(labels), len(templates), -1)
-        return lorentz.lift(grouped.mean(axis=1), self._curvature)
+        return class_points(np.stack(tangents), len(templates), self._curvature)
 
 
 def probabilities(distances: Doubles, logit_scale: float) -> Doubles:
@@ -99,8 +85,3 @@ def probabilities(distances: Doubles, logit_scale: float) -> Doubles:
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares: Doubles = weights / weights.sum(axis=-1, keepdims=True)
     return shares
-
-
-def _is_plural(word: str) -> bool:
-    """A guess from the ending; glass, bus and tennis are not plurals."""
-    return word.endswith("s") and not word.endswith(("ss", "us", "is", "as", "os"))

@@ -11,7 +11,6 @@ Randomness is drawn from (seed, step), never from a running generator, so that t
 there is to restore.
 """
 
-import contextlib
 import errno
 import json
 import logging
@@ -27,8 +26,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from core.bundle import sha256
-from core.errors import CheckpointError, StorageError
+from core.errors import CheckpointError
 from trainer.config import Recipe
+from trainer.storage import storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,10 @@ class Checkpoint:
     step: int  # optimizer steps taken
     recipe: Recipe
 
+    def weights_digest(self) -> str:
+        """sha256 (hex) of the weights' file."""
+        return sha256(self.path / _MODEL)
+
 
 def save(
     folder: Path, step: int, recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer
@@ -58,26 +62,25 @@ def save(
     target = folder / "checkpoints" / f"{step:08d}"
     temporary = target.with_name(f".{target.name}.tmp")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_file(_unshared(model.state_dict()), temporary / _MODEL)
-        save_file(_optimizer_tensors(model, optimizer), temporary / _OPTIMIZER)
-        state = {
-            "step": step,
-            "recipe": recipe.model_dump(mode="json"),
-            "files": {name: sha256(temporary / name) for name in (_MODEL, _OPTIMIZER)},
-        }
-        (temporary / _STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
-        for name in (_MODEL, _OPTIMIZER, _STATE):
-            _sync(temporary / name)
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.rename(target)
-        _sync(target.parent)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
+        with storage_errors(folder):
             shutil.rmtree(temporary, ignore_errors=True)
-        raise StorageError(_why(error, target)) from error
+            temporary.mkdir(parents=True)
+            _write_tensors(model.state_dict(), temporary / _MODEL)
+            _write_tensors(_optimizer_tensors(model, optimizer), temporary / _OPTIMIZER)
+            state = {
+                "step": step,
+                "recipe": recipe.model_dump(mode="json"),
+                "files": {name: sha256(temporary / name) for name in (_MODEL, _OPTIMIZER)},
+            }
+            (temporary / _STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
+            for name in (_MODEL, _OPTIMIZER, _STATE):
+                _sync(temporary / name)
+            if target.exists():
+                shutil.rmtree(target)
+            temporary.rename(target)
+            _sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     for old in sorted(target.parent.glob("[0-9]*"))[: -recipe.run.keep]:
         shutil.rmtree(old)
     return target
@@ -165,15 +168,24 @@ def load_optimizer(
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[parameter]}/{key}": value.detach().cpu().contiguous()
+        f"{names[parameter]}/{key}": value
         for parameter, state in optimizer.state.items()
         for key, value in state.items()
     }
 
 
-def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU: safetensors refuses tensors that share memory."""
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write copies on the CPU: safetensors refuses tensors that share memory.
+
+    Raises:
+        OSError: The disk is full, or another fault of the system.
+    """
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(copies, path)
+    except SafetensorError as error:  # says what the system said, without its number
+        number = errno.ENOSPC if "No space left" in str(error) else errno.EIO
+        raise OSError(number, str(error), str(path)) from error
 
 
 def _sync(path: Path) -> None:
@@ -182,10 +194,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _why(error: Exception, target: Path) -> str:
-    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    if full or "No space left" in str(error):
-        return f"{target}: the disk is full; free some space, then run the same command to go on"
-    return f"{target}: cannot be written: {error}"

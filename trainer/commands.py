@@ -32,6 +32,7 @@ def train(
 
 @app.command()
 def export(
+    *,
     checkpoint: Annotated[Path, typer.Argument(help="The folder of a run, or of a checkpoint.")],
     out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
     force: Annotated[bool, typer.Option(help="Replace a bundle that is there.")] = False,

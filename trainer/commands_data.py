@@ -14,11 +14,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from core.cores import available_cores
+
 app = typer.Typer(help="Make the demo scenes, or prepare your own photos.", no_args_is_help=True)
 
 
 @app.command()
-def scenes(  # noqa: PLR0917 - each is an option of the command line
+def scenes(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("data/scenes"),
     train: Annotated[int, typer.Option(min=1, help="Scenes to train on.")] = 50_000,
     val: Annotated[int, typer.Option(min=1, help="Scenes to watch while training.")] = 1_000,
@@ -37,7 +39,6 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
         is_complete,
         write_scenes,
     )
-    from trainer.shard_writer import default_workers  # noqa: PLC0415
 
     console = Console(highlight=False)
     settings = SceneSettings(train, val, test, side, part_side, seed)
@@ -47,7 +48,7 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
     with _progress(console) as progress:
         task = progress.add_task("scenes", total=train + val + 3 * test)
         manifest = write_scenes(
-            out, settings, workers or default_workers(), lambda n: progress.advance(task, n)
+            out, settings, workers or available_cores(), lambda n: progress.advance(task, n)
         )
     write_sheet(out / "sheet.png", settings)
     for name, split in manifest["splits"].items():
@@ -58,7 +59,8 @@ def scenes(  # noqa: PLR0917 - each is an option of the command line
 
 
 @app.command()
-def prepare(  # noqa: PLR0917 - each is an option of the command line
+def prepare(
+    *,
     records: Annotated[Path, typer.Argument(help="JSONL of photos with captions and boxes.")],
     out: Annotated[Path, typer.Option(help="Folder of the data set to write.")],
     split: Annotated[str, typer.Option(help="Name of the split; the file's own if empty.")] = "",
@@ -67,7 +69,7 @@ def prepare(  # noqa: PLR0917 - each is an option of the command line
         int | None, typer.Option(min=8, max=1024, help="Pixels of a part; as a whole if not given.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most photos to read.")] = None,
-    require_parts: Annotated[  # noqa: FBT002 - a flag of the command line
+    require_parts: Annotated[
         bool, typer.Option("--require-parts", help="Leave out captions that have no usable box.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the order of the samples.")] = 0,
@@ -78,7 +80,6 @@ def prepare(  # noqa: PLR0917 - each is an option of the command line
     """Turn photos with captions and boxes into shards to train on."""
     from trainer.prepare import PrepareSettings, is_complete  # noqa: PLC0415 - as above
     from trainer.prepare import prepare as write_split  # noqa: PLC0415
-    from trainer.shard_writer import default_workers  # noqa: PLC0415
 
     console = Console(highlight=False)
     name = split or records.stem
@@ -93,7 +94,7 @@ def prepare(  # noqa: PLR0917 - each is an option of the command line
             out,
             name,
             settings,
-            workers=workers or default_workers(),
+            workers=workers or available_cores(),
             advance=lambda done, total: progress.update(task, advance=done, total=total),
         )
     console.print(

@@ -58,10 +58,10 @@ def warnings(recipe: Recipe, numbers: dict[str, float]) -> list[str]:
             "the global temperature is at its limit of 1/100: a larger batch, or less training"
         )
     root = math.sqrt(curvature)
-    for kind in ("image", "text"):
-        if math.sinh(root * numbers[f"radius/{kind}"]) <= 2 * MIN_RADIUS:
-            found.append(
-                f"{kind} points lie within the saturated cones around the origin: "
-                "entailment has no gradient there; lower objective.entailment_weight"
-            )
+    found += [
+        f"{kind} points lie within the saturated cones around the origin: "
+        "entailment has no gradient there; lower objective.entailment_weight"
+        for kind in ("image", "text")
+        if math.sinh(root * numbers[f"radius/{kind}"]) <= 2 * MIN_RADIUS
+    ]
     return found

@@ -9,7 +9,6 @@ import math
 import multiprocessing
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -18,7 +17,9 @@ from typing import Any
 
 from PIL import Image
 
+from core.bundle import sha256
 from core.errors import DataError, ImageError
+from core.evaluation.records import unsquash
 from core.image import decode, resize
 from trainer.records import Corners, Record, Tally, is_usable, parts_of, read_records, record_id
 from trainer.shard_writer import (
@@ -27,15 +28,12 @@ from trainer.shard_writer import (
     Sample,
     ShardInfo,
     encode_jpeg,
-    file_digest,
     read_manifest,
-    storage_errors,
-    write_json,
     write_shard,
 )
+from trainer.storage import storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
-_SAME_ASPECT = 0.02  # relative difference of aspects that rounding of the stored size explains
 
 
 @dataclass(frozen=True)
@@ -103,31 +101,21 @@ def prepare(
     manifest = read_manifest(out) or {}
     with storage_errors(out):
         _forget(out, split, manifest)
-    chunks = [order[start : start + SHARD_SAMPLES] for start in range(0, len(order), SHARD_SAMPLES)]
     jobs = [
-        _Job(
-            out / split / f"{index:05d}.tar",
-            records_path.parent,
-            tuple((records[number], caption) for number, caption in chunk),
-            settings,
-        )
-        for index, chunk in enumerate(chunks)
+        _Job(out / split / f"{index:05d}.tar", records_path.parent, work, settings)
+        for index, work in enumerate(_chunks(records, order))
     ]
     shards = _run_all(jobs, workers, tally, lambda done: advance(done, len(order)))
     samples = sum(shard.samples for shard in shards)
     entry = {
         "source": records_path.name,
-        "source_sha256": file_digest(records_path),
+        "source_sha256": sha256(records_path),
         "settings": asdict(settings),
         "photos": len({record_id(records[index]) for index, _ in order} - tally.photos.keys()),
         "samples": samples,
         "samples_without_parts": tally.without_parts,
         "parts": sum(shard.parts for shard in shards),
-        "skipped": {
-            "photos": dict(sorted(Counter(tally.photos.values()).items())),
-            "captions": dict(sorted(tally.captions.items())),
-            "boxes": dict(sorted(tally.boxes.items())),
-        },
+        "skipped": tally.counts(),
         "licences": sorted({str(record["license"]) for record in records if "license" in record}),
         "shards": [asdict(shard) for shard in shards],
     }
@@ -144,26 +132,9 @@ def is_complete(records_path: Path, out: Path, split: str, settings: PrepareSett
     entry = ((read_manifest(out) or {}).get("splits") or {}).get(split)
     if not entry or entry.get("settings") != asdict(settings):
         return False
-    return entry.get("source_sha256") == file_digest(records_path) and all(
+    return entry.get("source_sha256") == sha256(records_path) and all(
         (out / split / shard["file"]).is_file() for shard in entry["shards"]
     )
-
-
-def unsquash(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """An image in the aspect of its original, enlarged along one axis where it was squashed.
-
-    Args:
-        image: As stored.
-        size: Width and height of the original.
-    """
-    aspect, stored = size[0] / size[1], image.width / image.height
-    if abs(aspect / stored - 1) <= _SAME_ASPECT:
-        return image
-    if aspect > stored:
-        wanted = max(1, round(image.height * aspect)), image.height
-    else:
-        wanted = image.width, max(1, round(image.width / aspect))
-    return image.resize(wanted, Image.Resampling.BICUBIC)
 
 
 def _run_all(
@@ -200,7 +171,7 @@ def _samples(job: _Job, tally: Tally) -> Iterator[Sample]:
         if image is None:
             continue
         width, height = record.get("orig_size") or image.size
-        image = unsquash(image, (width, height))
+        image = unsquash(image, image.size, (width, height))
         parts = tuple(
             Part(_encode(_cut(image, corners), settings.part_side), text, name)
             for text, name, corners in parts_of(record, caption, (width, height), tally)
@@ -244,6 +215,15 @@ def _order(records: list[Record], seed: int, tally: Tally) -> list[tuple[int, in
                 tally.captions["empty or not a text"] += 1
     random.Random(seed).shuffle(order)  # noqa: S311 - not for secrets
     return order
+
+
+def _chunks(
+    records: list[Record], order: list[tuple[int, int]]
+) -> Iterator[tuple[tuple[Record, int], ...]]:
+    """The captions of each shard."""
+    for start in range(0, len(order), SHARD_SAMPLES):
+        chunk = order[start : start + SHARD_SAMPLES]
+        yield tuple((records[number], caption) for number, caption in chunk)
 
 
 def _forget(out: Path, split: str, manifest: dict[str, Any]) -> None:

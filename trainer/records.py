@@ -38,6 +38,15 @@ class Tally:
         self.boxes.update(other.boxes)
         self.without_parts += other.without_parts
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many photos, captions and boxes were left out, by reason."""
+        kinds = {
+            "photos": Counter(self.photos.values()),
+            "captions": self.captions,
+            "boxes": self.boxes,
+        }
+        return {kind: dict(sorted(reasons.items())) for kind, reasons in kinds.items()}
+
 
 def read_records(path: Path, limit: int | None = None) -> Iterator[tuple[int, Record]]:
     """The records of a JSONL file with their line numbers, the first ``limit`` of them.

@@ -1,44 +1,33 @@
 """A training run, from its recipe to its last checkpoint, as a list of events."""
 
-import json
 import logging
 import signal
-import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import FrameType
+from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from torch.utils.tensorboard import SummaryWriter
 
 from core.errors import CheckpointError, ConfigError
 from core.text import TextSpec
-from trainer import checkpoint, health
+from trainer import checkpoint
 from trainer.batch import (
-    Batch,
     BatchDataset,
     Schedule,
-    count_reasons,
     load_batches,
     validation_rows,
 )
 from trainer.config import Recipe
 from trainer.model import Hyper3
 from trainer.optim import build_optimizer, learning_rate
+from trainer.record import Record
 from trainer.shards import ShardIndex, find_shards, index_shards
-from trainer.step import StepResult, evaluate, train_step
+from trainer.step import evaluate, train_step
+from trainer.storage import storage_errors, write_json
 from trainer.vocabulary import write_tokenizer
 
 log = logging.getLogger(__name__)
@@ -55,7 +44,7 @@ def train(recipe: Recipe, console: Console) -> Path:
     Raises:
         CheckpointError: The folder holds a run of another recipe.
         DataError: Shards are missing or unusable.
-        StorageError: The disk is full.
+        StorageError: The folder cannot be written, or the disk is full.
         TrainingDiverged: A gradient is not finite.
     """
     folder = recipe.folder
@@ -84,7 +73,7 @@ def _loop(
     recipe: Recipe,
     data: "Data",
     device: torch.device,
-    record: "Record",
+    record: Record,
     stop: "Stop",
     first: int,
 ) -> Path:
@@ -129,119 +118,6 @@ class Stop:
     asked: bool = False
 
 
-@dataclass
-class Record:
-    """What a run tells: a progress bar, TensorBoard, and a line of JSON for each report."""
-
-    folder: Path
-    recipe: Recipe
-    console: Console
-    first: int
-    skipped: Counter[str] = field(default_factory=Counter)
-    _waited: float = 0.0
-    _since: float = 0.0
-    _samples: int = 0
-
-    def __enter__(self) -> Self:
-        self._board = SummaryWriter(str(self.folder / "tensorboard"))
-        self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[told]}"),
-            console=self.console,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task(
-            self.recipe.name, total=self.recipe.optim.steps, completed=self.first, told=""
-        )
-        self._since = time.perf_counter()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-        self._board.close()
-        self._lines.close()
-        for reason, count in self.skipped.most_common():
-            self.console.print(f"[yellow]left out {count:,} samples:[/] {reason}")
-
-    def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches; the time spent waiting for them is what the data path costs."""
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            self._waited += time.perf_counter() - start
-            if batch is None:
-                return
-            yield batch
-
-    def step(self, step: int, model: Hyper3, batch: Batch, result: StepResult, rate: float) -> None:
-        """Note one step; every ``run.log_every`` steps, report."""
-        for reason in batch.skipped:
-            if not self.skipped:
-                self._say(f"[yellow]left out a sample:[/] {reason}")
-            self.skipped.update(count_reasons([reason]))
-        self._samples += len(batch)
-        self._bar.update(self._task, completed=step)
-        if step % self.recipe.run.log_every and step != self.recipe.optim.steps:
-            return
-        numbers = {
-            name: float(value)
-            for name, value in (result.terms | health.measure(model, result.nodes)).items()
-        }
-        now = time.perf_counter()
-        elapsed = now - self._since
-        numbers |= {
-            "optim/grad_norm": float(result.grad_norm),
-            "optim/lr": rate,
-            "speed/samples_per_second": self._samples / elapsed,
-            "speed/share_waiting_for_data": self._waited / elapsed,
-            "data/left_out": float(sum(self.skipped.values())),
-        }
-        self._since, self._waited, self._samples = now, 0.0, 0
-        self._write("train", step, numbers)
-        share = numbers["speed/share_waiting_for_data"]
-        self._bar.update(
-            self._task,
-            told=f"loss {numbers['loss']:.3f}  {numbers['speed/samples_per_second']:.0f} samples/s"
-            + (f"  [yellow]{share:.0%} waiting for data[/]" if share > 0.2 else ""),
-        )
-
-    def evaluation(self, step: int, numbers: dict[str, float]) -> None:
-        """Report held-out numbers, and what is wrong with them."""
-        self._write("val", step, numbers)
-        recalls = "  ".join(
-            f"{name} R@1 {numbers[f'recall/{key}@1']:.1f}"
-            for name, key in (("image→text", "image_to_text"), ("text→image", "text_to_image"))
-        )
-        self._say(f"step {step:>7,}  held-out loss {numbers['loss']:.3f}  {recalls}")
-        for warning in health.warnings(self.recipe, numbers):
-            self._say(f"[yellow]{warning}[/]")
-        self._since, self._waited, self._samples = time.perf_counter(), 0.0, 0
-
-    def saved(self, path: Path, *, last: bool) -> None:
-        """Name the last checkpoint; the ones between go without saying."""
-        if last:
-            self._say(f"saved {path}")
-
-    def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
-        line: dict[str, Any] = {"split": split, "step": step, "time": time.time(), **numbers}
-        self._lines.write(json.dumps(line) + "\n")
-        self._lines.flush()
-        for name, value in numbers.items():
-            self._board.add_scalar(f"{split}/{name}", value, step)
-
-    def _say(self, text: str) -> None:
-        self._bar.console.print(text)
-
-
 def _open_data(recipe: Recipe, folder: Path) -> Data:
     write_tokenizer(folder / TOKENIZER)
     spec = TextSpec(context_length=recipe.text_tower.context_length)
@@ -258,7 +134,8 @@ def _open_data(recipe: Recipe, folder: Path) -> Data:
 
 
 def _resumable(folder: Path, recipe: Recipe) -> checkpoint.Checkpoint | None:
-    folder.mkdir(parents=True, exist_ok=True)
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     before = checkpoint.newest(folder)
     if before and before.recipe.digest() != recipe.digest():
         changed = _difference(before.recipe.model_dump(), recipe.model_dump())
@@ -266,7 +143,7 @@ def _resumable(folder: Path, recipe: Recipe) -> checkpoint.Checkpoint | None:
             f"{folder}: holds a run of another recipe (step {before.step:,}; differs in "
             f"{', '.join(changed)}); give another run.out, or remove the folder"
         )
-    (folder / "recipe.json").write_text(recipe.model_dump_json(indent=2), encoding="utf-8")
+    write_json(folder / "recipe.json", recipe.model_dump(mode="json"))
     return before
 
 

@@ -7,12 +7,8 @@ parts). The family of HyCoCLIP calls the whole *child* and the part *parent*, be
 the more general side of an entailment; the file names keep that for compatibility.
 """
 
-import contextlib
-import errno
-import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from core.errors import DataError, StorageError
+from core.bundle import sha256
+from core.errors import DataError
+from trainer.storage import replacing
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -33,16 +31,6 @@ _HEADER = (
     bytes(100) + b"0000444\0" + 2 * b"0000000\0" + 12 * b"\0" + b"00000000000\0" + 8 * b" " + b"0"
     + bytes(100) + b"ustar\00000"
 ).ljust(_BLOCK, b"\0")  # fmt: skip
-_STORAGE_FAULTS = {
-    errno.ENOSPC: "the disk is full; free some space or name another folder",
-    errno.ENOENT: "the folder cannot be made there; name another folder",
-    errno.EDQUOT: "your disk quota is used up; free some space or name another folder",
-    errno.EROFS: "the disk can only be read; name another folder",
-    errno.EACCES: "permission denied; name a folder that you may write",
-    errno.EPERM: "permission denied; name a folder that you may write",
-    errno.ENOTDIR: "a file stands where a folder is needed; name another folder",
-    errno.EEXIST: "a file stands where a folder is needed; name another folder",
-}
 
 
 @dataclass(frozen=True)
@@ -98,48 +86,8 @@ def write_shard(path: Path, samples: Iterable[Sample]) -> ShardInfo:
                 count += 1
                 parts += len(sample.parts)
             stream.write(bytes(2 * _BLOCK))  # the end of a tar
-        digest = file_digest(temporary)
+        digest = sha256(temporary)
     return ShardInfo(path.name, count, parts, digest)
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, as hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def storage_errors(folder: Path) -> Iterator[None]:
-    """Turn what the operating system says of a folder that cannot be used into advice.
-
-    Raises:
-        StorageError: The folder cannot be written, or the disk is full.
-    """
-    try:
-        yield
-    except OSError as error:
-        remedy = _STORAGE_FAULTS.get(error.errno or 0)
-        if remedy is None:
-            raise
-        raise StorageError(f"{folder}: cannot be written: {remedy}") from error
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block succeeds.
-
-    Raises:
-        StorageError: The folder cannot be written, or the disk is full.
-    """
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with storage_errors(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -158,21 +106,6 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(manifest, dict):
         raise DataError(f"{path}: not a JSON object; delete it and prepare again")
     return manifest
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people to read; an interrupted write leaves the old file.
-
-    Raises:
-        StorageError: The folder cannot be written, or the disk is full.
-    """
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def default_workers() -> int:
-    """The number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _members(sample: Sample) -> Iterator[tuple[str, bytes]]:

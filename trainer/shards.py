@@ -199,8 +199,7 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
                 if kind == "json":
                     photo = str(json.loads(data[start : start + size]).get("photo", photo))
                 end = start + _padded(size)
-            if data[-_BLOCK:].strip(b"\0"):
-                raise DataError(f"{path}: the end of the archive is missing")
+            _check_end(data, path)
         except (DataError, ValueError) as error:
             if end == 0:
                 raise DataError(f"{path}: not a tar of samples: {error}") from error
@@ -233,6 +232,11 @@ def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, 
         if header[156:157] in (b"0", b"\0"):
             yield header[:100].rstrip(b"\0").decode("utf-8"), start, size
         position = start + _padded(size)
+
+
+def _check_end(data: mmap.mmap, path: Path) -> None:
+    if data[-_BLOCK:].strip(b"\0"):
+        raise DataError(f"{path}: the end of the archive is missing")
 
 
 def _padded(size: int) -> int:

@@ -1,27 +1,15 @@
 """Zero-shot naming: the class whose text lies nearest."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from core import lorentz
+from core.articles import article
 from core.evaluation.encoder import Tangents
 
 NAMING_TEMPLATES = ("a photo of {a} {name}.", "{name}")
-
-# Written with a vowel and spoken with a consonant, or the reverse.
-_SPOKEN_CONSONANT = re.compile(r"uni(?!n|m)|u[st][eu]|eu|ewe|on(e|ce)\b|uku|u-", re.IGNORECASE)
-_SPOKEN_VOWEL = re.compile(r"hour|honest|honou?r|heir", re.IGNORECASE)
-
-
-def article(name: str) -> str:
-    """The indefinite article of an English name, "a" or "an"."""
-    if _SPOKEN_VOWEL.match(name):
-        return "an"
-    vowel = name[:1].lower() in ("a", "e", "i", "o", "u")
-    return "an" if vowel and not _SPOKEN_CONSONANT.match(name) else "a"
 
 
 def fill_template(template: str, name: str) -> str:

@@ -9,13 +9,13 @@ from rich.progress import Progress
 
 from core import lorentz
 from core.errors import BrokenImage, ConfigError, DataError, VectorError
-from core.evaluation.classification import article, class_points, classify, prompts
+from core.evaluation.classification import class_points, classify, prompts
 from core.evaluation.encoder import Tangents, open_encoder
 from core.evaluation.entailment import direction
 from core.evaluation.hierarchy import Tree
 from core.evaluation.metrics import auroc, average_precision, recall_at_k
 from core.evaluation.names import Names, Thing, read_names
-from core.evaluation.records import Box, crop, load_image, read_records
+from core.evaluation.records import Box, crop, load_image, read_records, unsquash
 from core.evaluation.report import Report, render, write_json
 from core.evaluation.retrieval import chance_of_hit, retrieval
 from core.evaluation.suite import evaluate
@@ -132,15 +132,6 @@ def test_what_is_no_tree_is_refused() -> None:
         Tree([("a", "b")]).ancestors("z", inclusive=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("apple", "an"), ("unicorn", "a"), ("umbrella", "an"), ("hourglass", "an"), ("ewe", "a"),
-     ("one-eyed cat", "a"), ("onion", "an"), ("eagle", "an"), ("dog", "a"), ("ukulele", "a")],
-)  # fmt: skip
-def test_names_get_their_article(name: str, expected: str) -> None:
-    assert article(name) == expected
-
-
 def test_a_class_is_the_lift_of_its_mean_tangent() -> None:
     assert prompts(["owl", "sea_lion"], ["{a} {name}", "{name}"]) == [
         "an owl", "owl", "a sea lion", "sea lion",
@@ -209,3 +200,17 @@ def test_names_are_a_list_or_an_object(tmp_path: Path) -> None:
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(DataError, match=r"names\.json"):
             read_names(file)
+
+
+@pytest.mark.parametrize(
+    ("original", "expected"), [((500, 375), (213, 160)), ((375, 500), (160, 213))]
+)
+def test_a_squashed_image_gets_the_aspect_of_its_original_back(
+    original: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert unsquash(Image.new("RGB", (160, 160)), (160, 160), original).size == expected
+
+
+def test_an_image_that_was_only_scaled_is_left_alone() -> None:
+    image = Image.new("RGB", (256, 169))
+    assert unsquash(image, image.size, (640, 422)) is image

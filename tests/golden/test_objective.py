@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import Tensor  # noqa: E402
+
 from core import lorentz  # noqa: E402
 from trainer.config import ObjectiveSection  # noqa: E402
 from trainer.objectives.hyper3 import hyper3_objective  # noqa: E402
@@ -53,7 +55,7 @@ class Inputs:
     """Tangents before α and the learned scalars, as leaves that receive gradients."""
 
     def __init__(self, arrays: Arrays) -> None:
-        self.leaves = {
+        self.leaves: dict[str, Tensor] = {
             name.partition("/")[2]: torch.tensor(value, dtype=torch.float64, requires_grad=True)
             for name, value in arrays.items()
             if name.startswith("param/") or (name.startswith("input/") and "tangent" in name)
@@ -61,7 +63,7 @@ class Inputs:
         self.arrays = arrays
 
     @property
-    def curvature(self) -> "torch.Tensor":
+    def curvature(self) -> Tensor:
         return self.leaves["log_curv"].exp()
 
     def scales(self) -> Scales:
@@ -72,7 +74,7 @@ class Inputs:
             )
         )
 
-    def points(self, name: str) -> "torch.Tensor":
+    def points(self, name: str) -> Tensor:
         side = "visual" if "image" in name else "textual"
         tangent = self.leaves[f"{side}_alpha"].exp() * self.leaves[name]
         return lorentz.lift(tangent, self.curvature)

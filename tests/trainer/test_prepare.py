@@ -15,9 +15,10 @@ import webdataset as wds
 from PIL import Image
 
 from core.errors import DataError, StorageError
-from trainer.prepare import PrepareSettings, is_complete, prepare, unsquash
+from trainer.prepare import PrepareSettings, is_complete, prepare
 from trainer.records import Tally, parts_of, read_records
-from trainer.shard_writer import Part, Sample, read_manifest, replacing, write_shard
+from trainer.shard_writer import Part, Sample, read_manifest, write_shard
+from trainer.storage import replacing
 
 SETTINGS = PrepareSettings(side=48, part_side=24)
 
@@ -113,20 +114,6 @@ def test_the_same_text_in_another_caption_is_not_seen_before() -> None:
 def test_corners_outside_the_image_are_brought_to_its_edge() -> None:
     record = {"boxes": [box("b", [-0.2, 0.1, 1.4, 2])]}
     assert parts_of(record, 0, (100, 100), Tally())[0][2] == (0.0, 0.1, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("original", "expected"), [((500, 375), (213, 160)), ((375, 500), (160, 213))]
-)
-def test_a_squashed_image_gets_the_aspect_of_its_original_back(
-    original: tuple[int, int], expected: tuple[int, int]
-) -> None:
-    assert unsquash(Image.new("RGB", (160, 160)), original).size == expected
-
-
-def test_an_image_that_was_only_scaled_is_left_alone() -> None:
-    image = Image.new("RGB", (256, 169))
-    assert unsquash(image, (640, 422)) is image
 
 
 def test_the_whole_and_its_parts_are_letterboxed_with_white_in_their_true_aspect(

@@ -163,7 +163,7 @@ def test_a_full_disk_is_named_and_earlier_checkpoints_stay(recipe: Recipe, tmp_p
         left = list((small / "run" / "checkpoints").iterdir())
         assert all(checkpoint.read(path) for path in left)  # no half of a checkpoint stays
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", "-l", small], check=True)
 
 
 def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_wrong_key_is_named_with_its_file(
 
 def test_a_recipe_that_ships_with_us_is_found_by_its_name() -> None:
     assert load_recipe(Path("demo")).name == "demo"
-    with pytest.raises(ConfigError, match="known: .*demo"):
+    with pytest.raises(ConfigError, match=r"known: .*demo"):
         load_recipe(Path("no-such-recipe"))
 
 

@@ -18,7 +18,6 @@ from trainer.scenes.captions import (
     phrases,
     relations_of,
     size_word,
-    with_article,
 )
 from trainer.scenes.compose import KINDS, Backdrop, Box, Group, Scene
 from trainer.scenes.write import SceneSettings, scenes_of
@@ -36,23 +35,6 @@ def boxes_strategy() -> st.SearchStrategy[Box]:
     return st.tuples(
         st.integers(0, 40), st.integers(0, 40), st.integers(8, 24), st.integers(8, 24)
     ).map(lambda v: (v[0], v[1], v[0] + v[2], v[1] + v[3]))
-
-
-@pytest.mark.parametrize(
-    ("noun", "expected"),
-    [
-        ("apple", "an apple"),
-        ("red apple", "a red apple"),
-        ("hourglass", "an hourglass"),
-        ("unicorn", "a unicorn"),
-        ("umbrella", "an umbrella"),
-        ("euro banknote", "a euro banknote"),
-        ("X-ray image", "an X-ray image"),
-        ("American football", "an American football"),
-    ],
-)
-def test_the_article_follows_the_sound(noun: str, expected: str) -> None:
-    assert with_article(noun) == expected
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_folders_globs_braces_and_files_name_the_same_shards(shards: Path) -> No
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere-00003.tar"):
+    with pytest.raises(DataError, match=r"nowhere-00003\.tar"):
         find_shards(f"{tmp_path}/nowhere-0000{{3..4}}.tar")
     with pytest.raises(DataError, match="no shards"):
         find_shards(str(tmp_path))
@@ -113,5 +113,5 @@ def test_no_batch_holds_two_captions_of_a_photo(tmp_path: Path) -> None:
 
 def test_too_few_photos_for_a_batch_are_refused(tmp_path: Path) -> None:
     write_shard(tmp_path / "0.tar", [plain(number, "the only one") for number in range(9)])
-    with pytest.raises(DataError, match="lower optim.batch_size"):
+    with pytest.raises(DataError, match=r"lower optim\.batch_size"):
         epoch_order(index_shards([tmp_path / "0.tar"]), 4, 0, 0)

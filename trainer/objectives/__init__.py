@@ -1,1 +1,1 @@
-"""Losses over nodes on the hyperboloid: shared terms, and one file per system that composes them."""
+"""Losses over nodes on the hyperboloid: shared terms, and a file for each system of them."""

@@ -31,7 +31,7 @@ def symmetric(
     logits = -scale * pairwise_distance(a, b, curvature)
     if same is not None:
         repeated = same[:, None] == same[None, :]
-        repeated.fill_diagonal_(False)
+        repeated.fill_diagonal_(0)
         logits = logits.masked_fill(repeated, -torch.inf)
     target = torch.arange(len(a), device=a.device)
     rows = functional.cross_entropy(logits, target)

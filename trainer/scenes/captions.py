@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.articles import article
 from trainer.scenes.art import Thing
 from trainer.scenes.compose import Backdrop, Box, Group, Scene
 
@@ -13,8 +14,6 @@ _NEAR = 0.1  # gap between neighbours, as a share of the scene's side
 _SIZE_SHARE = 0.6  # of the mentions whose size has a word
 _GENERAL_SHARE = 0.08  # of phrases, and of captions where general words are wanted
 _BARE_SHARE = 0.3  # of phrases: the name alone, or "a photo of" it
-_CONSONANT_SOUNDS = ("uni", "use", "euro", "one")
-_VOWEL_SOUNDS = ("hour", "x-ray")
 _FRAMES = (
     "{list} on {ground}.",
     "{list} against {ground}.",
@@ -119,27 +118,24 @@ def noun_phrase(thing: Thing, count: int, adjective: str | None = None) -> str:
             else f"{_NUMBERS[count]} {before}pieces of {thing.name}"
         )
     if count == 1:
-        return with_article(f"{before}{thing.name}")
+        return _one(f"{before}{thing.name}")
     return f"{_NUMBERS[count]} {before}{thing.plural}"
-
-
-def with_article(noun: str) -> str:
-    """A noun with "a" or "an", by how it is spoken."""
-    word = noun.lower()
-    is_vowel = word[0] in "aeiou" and not word.startswith(_CONSONANT_SOUNDS)
-    return f"{'an' if is_vowel or word.startswith(_VOWEL_SOUNDS) else 'a'} {noun}"
 
 
 def ground(backdrop: Backdrop) -> str:
     """The background as a noun phrase: "a red background with white stripes"."""
     first, second = backdrop.colours[0], backdrop.colours[-1]
     if backdrop.kind == "plain":
-        return f"{with_article(first)} background"
+        return f"{_one(first)} background"
     if backdrop.kind == "noise":
         return f"a grainy {first} background"
     if backdrop.kind == "gradient":
         return f"a background fading from {first} to {second}"
-    return f"{with_article(first)} background with {second} {backdrop.kind}"
+    return f"{_one(first)} background with {second} {backdrop.kind}"
+
+
+def _one(noun: str) -> str:
+    return f"{article(noun)} {noun}"
 
 
 def _shade(backdrop: Backdrop) -> str:

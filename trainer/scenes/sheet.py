@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from trainer.scenes import captions
 from trainer.scenes.write import SceneSettings, scenes_of
-from trainer.shard_writer import replacing
+from trainer.storage import replacing
 
 _COLUMNS, _ROWS = 4, 3
 _PICTURE, _TEXT, _MARGIN = 300, 130, 18  # pixels

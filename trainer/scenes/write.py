@@ -16,6 +16,7 @@ from typing import Any
 
 from PIL import Image
 
+from core.bundle import sha256
 from core.image import resize
 from trainer.scenes import art, captions
 from trainer.scenes.art import Sprite, Thing
@@ -25,13 +26,10 @@ from trainer.shard_writer import (
     Part,
     Sample,
     encode_jpeg,
-    file_digest,
     read_manifest,
-    replacing,
-    storage_errors,
-    write_json,
     write_shard,
 )
+from trainer.storage import replacing, storage_errors, write_json
 
 SHARD_SAMPLES = 2_000
 _FOLDS = 20  # one twentieth of all plans is kept for val, one for the tests
@@ -226,7 +224,7 @@ def _write_test(out: Path, settings: SceneSettings, job: _Job) -> dict[str, Any]
     with replacing(path) as temporary:
         temporary.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
     boxes = sum(len(record["boxes"]) for record in records)
-    return {"file": path.name, "samples": len(records), "parts": boxes, "sha256": file_digest(path)}
+    return {"file": path.name, "samples": len(records), "parts": boxes, "sha256": sha256(path)}
 
 
 def _record(rng: random.Random, scene: Scene, image: str, text: str) -> dict[str, Any]:

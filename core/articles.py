@@ -1,0 +1,31 @@
+"""The indefinite article of English, by how a word is spoken."""
+
+import re
+
+# Written with a vowel and spoken with a consonant, or the reverse.
+_SPOKEN_CONSONANT = re.compile(
+    r"uni(?!n|m|den)|us[ue]|ut[aei]|ur[aio]|uk|u-|eu|ewe|on(e|ce)\b", re.IGNORECASE
+)
+_SPOKEN_VOWEL = re.compile(r"hour|honest|honou?r|heir|x-ray", re.IGNORECASE)
+_DETERMINERS = ("a ", "an ", "the ", "some ", "two ", "three ", "several ", "many ")
+
+
+def article(noun: str) -> str:
+    """The indefinite article of a noun or what stands before it, "a" or "an"."""
+    if _SPOKEN_VOWEL.match(noun):
+        return "an"
+    vowel = noun[:1].lower() in ("a", "e", "i", "o", "u")
+    return "an" if vowel and not _SPOKEN_CONSONANT.match(noun) else "a"
+
+
+def with_article(label: str) -> str:
+    """A label with "a" or "an" before it, unless it brings an article or is a plural."""
+    word = label.strip().lower()
+    if word.startswith(_DETERMINERS) or _is_plural(word):
+        return label
+    return f"{article(word)} {label}"
+
+
+def _is_plural(word: str) -> bool:
+    """A guess from the ending; glass, bus and tennis are not plurals."""
+    return word.endswith("s") and not word.endswith(("ss", "us", "is", "as", "os"))
