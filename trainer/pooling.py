@@ -41,10 +41,11 @@ class QueryPooling(nn.Module):
             slot: ``(q,)``: ``image * slots + place``; no two queries share one.
             slots: Most queries of an image.
         """
-        attended = self._attend(patches, states, slot, slots)
+        attended = self.attend(patches, states, slot, slots)
         return attended + self.pool_mlp(self.mlp_norm(attended))  # type: ignore[no-any-return]
 
-    def _attend(self, patches: Tensor, states: Tensor, slot: Tensor, slots: int) -> Tensor:
+    def attend(self, patches: Tensor, states: Tensor, slot: Tensor, slots: int) -> Tensor:
+        """The attention alone, ``(q, width)``; arguments as for `forward`."""
         n, width, heads = len(patches), self.width, self.heads
         query_map, key_map, value_map = self.cross_attention.in_proj_weight.chunk(3)
         query_bias, _, value_bias = self.cross_attention.in_proj_bias.chunk(3)

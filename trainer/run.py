@@ -1,6 +1,5 @@
 """A training run, from its recipe to its last checkpoint, as a list of events."""
 
-import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +28,6 @@ from trainer.shards import ShardIndex, find_shards, index_shards
 from trainer.step import evaluate, train_step
 from trainer.storage import storage_errors, write_json
 from trainer.vocabulary import write_tokenizer
-
-log = logging.getLogger(__name__)
 
 TOKENIZER = "tokenizer.json"
 
