@@ -3,8 +3,9 @@
 ::
 
     manifest.json    what the model is, and the sha256 of every other file
-    image.onnx       pixels (batch, 3, side, side) float32 -> tangent (batch, dim), point (batch, dim + 1)
-    text.onnx        tokens (batch, length) int64          -> tangent, point
+    image.onnx       pixels (batch, 3, side, side) float32
+                     -> tangent (batch, dim), point (batch, dim + 1)
+    text.onnx        tokens (batch, length) int64 -> the same
     tokenizer.json   for the `tokenizers` library
 
 Both graphs take any batch, the text graph any length up to the context. ``pixels`` are what
@@ -56,6 +57,7 @@ class Manifest(Section):
     text: TextSpec
     precision: Literal["fp32"] = "fp32"
     recipe_digest: str = Field(description="sha256 of the training recipe.")
+    weights_digest: str = Field(description="sha256 of the exported checkpoint's weights.")
     step: int = Field(ge=0, description="Optimizer steps of the exported checkpoint.")
     parity: Parity
     files: dict[str, str] = Field(description="sha256 of every other file, by name.")

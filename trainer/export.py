@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from core import lorentz
 from core.bundle import (
     IMAGE_GRAPH,
+    MANIFEST,
     TEXT_GRAPH,
     TOKENIZER,
     Manifest,
     Parity,
+    open_bundle,
     sha256,
     write_manifest,
 )
@@ -82,13 +84,21 @@ class _Probe:
 def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifest:
     """Write the bundle of a checkpoint; the folder appears whole or not at all.
 
+    A bundle of the same weights that is there already is left as it is.
+
     Raises:
-        BundleError: ``out`` exists and is not a bundle, or ``force`` is not given.
+        BundleError: ``out`` holds something else, and ``force`` is not given.
         ParityError: The graphs differ from the model by more than 1e-4; no bundle is written.
     """
-    if out.exists() and not force:
-        raise BundleError(f"{out}: exists already; give --force to replace it, or another --out")
-    recipe = checkpoint.recipe
+    recipe, weights = checkpoint.recipe, checkpoint.weights_digest()
+    if out.exists():
+        before = _bundle_before(out)
+        if before and before.weights_digest == weights:
+            return before
+        if not force:
+            raise BundleError(
+                f"{out}: exists already, of other weights; --force replaces it, or give another --out"
+            )
     model = Hyper3(recipe)
     load_model(checkpoint, model)
     model.eval()
@@ -110,11 +120,12 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
         manifest = Manifest(
             name=recipe.name,
             dim=recipe.model.dim,
-            curvature=float(model.curvature),
-            logit_scale=float(model.scales().whole),
+            curvature=float(model.curvature.detach()),
+            logit_scale=float(model.scales().whole.detach()),
             image=image_spec,
             text=text_spec,
             recipe_digest=recipe.digest(),
+            weights_digest=weights,
             step=checkpoint.step,
             parity=parity,
             files={
@@ -130,6 +141,19 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
     return manifest
 
 
+def _bundle_before(out: Path) -> Manifest | None:
+    """The bundle that would be replaced; ``None`` where it is broken.
+
+    Raises:
+        BundleError: The folder is no bundle at all: whatever it holds is not ours to remove.
+    """
+    if any(out.iterdir()) and not (out / MANIFEST).is_file():
+        raise BundleError(f"{out}: holds something that is no bundle; give another --out")
+    with contextlib.suppress(BundleError):
+        return open_bundle(out).manifest
+    return None
+
+
 def measure_parity(
     model: Hyper3,
     pixels: npt.NDArray[np.float32],
@@ -138,6 +162,7 @@ def measure_parity(
 ) -> Parity:
     """Compare the graphs in a folder with the model, on the same pixels and tokens."""
     with torch.no_grad():
+        curvature = float(model.curvature)
         expected = [
             lorentz.lift(model.encode_images(torch.from_numpy(pixels)), model.curvature),
             *(
@@ -163,7 +188,7 @@ def measure_parity(
     return Parity(
         worst_error=float(error.max()),
         mean_error=float(error.mean()),
-        rank_agreement=_agreement(texts, images, got_texts, got_images, float(model.curvature)),
+        rank_agreement=_agreement(texts, images, got_texts, got_images, curvature),
         samples=len(images),
     )
 

@@ -54,6 +54,7 @@ def make_bundle(folder: Path, seed: int = 0) -> Path:
         image=ImageSpec(side=SIDE),
         text=TextSpec(context_length=12),
         recipe_digest="0" * 64,
+        weights_digest="0" * 64,
         step=1,
         parity=Parity(worst_error=0, mean_error=0, rank_agreement=1, samples=1),
         files={name: sha256(folder / name) for name in names},

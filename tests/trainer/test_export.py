@@ -15,6 +15,7 @@ from trainer import checkpoint
 from trainer import export as exporter
 from trainer.config import Recipe
 from trainer.encoder import open_checkpoint
+from trainer.model import Hyper3
 from trainer.run import train
 
 
@@ -71,7 +72,7 @@ def test_a_graph_that_differs_is_refused_and_nothing_is_written(
     """The exporter is made to write the graph of a model that was altered on the way."""
     write = exporter._write_graphs
 
-    def altered(model: exporter.Hyper3, probe: exporter._Probe, folder: Path) -> None:
+    def altered(model: Hyper3, probe: exporter._Probe, folder: Path) -> None:
         bias = model.image_proj.weight.data.clone()
         model.image_proj.weight.data.mul_(1.01)
         write(model, probe, folder)
@@ -83,10 +84,27 @@ def test_a_graph_that_differs_is_refused_and_nothing_is_written(
     assert list(tmp_path.glob("*bundle*")) == []
 
 
-def test_an_existing_folder_is_not_overwritten(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
+def test_what_is_no_bundle_is_never_removed(run: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match="no bundle"):
+        exporter.export(checkpoint.find(run), taken, force=True)
+    assert (taken / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_bundle_of_the_same_weights_is_left_and_of_others_kept_unless_forced(
+    run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "bundle"
+    first, last = (checkpoint.read(path) for path in sorted((run / "checkpoints").iterdir()))
+    manifest = exporter.export(first, out)
+    written = (out / "manifest.json").stat().st_mtime_ns
+    assert exporter.export(first, out) == manifest
+    assert (out / "manifest.json").stat().st_mtime_ns == written
     with pytest.raises(BundleError, match="--force"):
-        exporter.export(checkpoint.find(run), tmp_path / "taken")
+        exporter.export(last, out)
+    assert exporter.export(last, out, force=True).step == last.step
 
 
 def test_an_altered_file_of_a_bundle_is_named(run: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from core.errors import CheckpointError, ConfigError, DataError, StorageError, TrainingDiverged
 from trainer import checkpoint
-from trainer.config import Recipe, load_recipe
+from trainer.config import RECIPES, Recipe, load_recipe
 from trainer.run import train
 from trainer.shard_writer import Sample, write_shard
 
@@ -212,6 +212,37 @@ def test_a_recipe_that_ships_with_us_is_found_by_its_name() -> None:
     assert load_recipe(Path("demo")).name == "demo"
     with pytest.raises(ConfigError, match=r"known: .*demo"):
         load_recipe(Path("no-such-recipe"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.toml")))
+def test_every_recipe_that_ships_is_one(name: str) -> None:
+    recipe = load_recipe(Path(name))
+    assert recipe.name == name
+    assert not name.endswith("-smoke") or recipe.optim.steps <= 20
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in RECIPES.glob("*.toml") if path.stem.endswith("-smoke"))
+)
+def test_every_smoke_recipe_runs(name: str, shards: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(
+        Path(name),
+        [
+            f"data.train={shards}", f"data.val={shards}", f"run.out={tmp_path / 'run'}",
+            "optim.batch_size=8", "optim.steps=2", "data.workers=0", "run.device=cpu",
+        ],
+    )  # fmt: skip
+    assert checkpoint.read(train(recipe, quiet())).step == 2
+
+
+def test_bfloat16_towers_lose_little(changed: Changed, tmp_path: Path) -> None:
+    """The geometry and the loss stay in float32, so that only the features are rounded."""
+    exact = changed("optim", steps=1)
+    train(exact, quiet())
+    rounded = exact.model_dump()
+    rounded["optim"]["precision"], rounded["run"]["out"] = "bf16", tmp_path / "rounded"
+    train(Recipe.model_validate(rounded), quiet())
+    assert losses(tmp_path / "rounded")[1] == pytest.approx(losses(exact.folder)[1], rel=5e-3)
 
 
 def test_missing_shards_are_named(changed: Changed) -> None:
