@@ -8,7 +8,7 @@ that are complete are not repeated. Two run at once, each on its share of the co
 """
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -46,7 +46,7 @@ def main() -> None:
     )
     if options.save:
         RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{datetime.date.today().isoformat()}-query-terms.md"  # noqa: DTZ011
+        file = RESULTS / f"{dt.date.today().isoformat()}-query-terms.md"  # noqa: DTZ011
         file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
 
 
@@ -98,9 +98,10 @@ def tabulate(measured: dict[tuple[str, int], dict[str, float]], seeds: int) -> T
         }
         percent = "R@" in title or "right" in title or " and " in title
         scale, digits = (100, 1) if percent else (1, 2)
+        spread = {side: value.std(ddof=1) if seeds > 1 else 0.0 for side, value in values.items()}
         cells = [
-            f"{scale * value.mean():.{digits}f} ± {scale * value.std(ddof=1 if seeds > 1 else 0):.{digits}f}"
-            for value in values.values()
+            f"{scale * value.mean():.{digits}f} ± {scale * spread[side]:.{digits}f}"
+            for side, value in values.items()
         ]
         one, other = values.values()
         difference = scale * (one - other)  # paired: the same seed, the same scenes

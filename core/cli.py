@@ -14,7 +14,7 @@ _EXTRA_OF = {
     "torch": "trainer",
     "timm": "trainer",
     "open_clip": "trainer",
-    "webdataset": "trainer",
+    "braceexpand": "trainer",
     "onnx": "trainer",
     "tensorboard": "trainer",
     "fastapi": "service",
@@ -59,7 +59,7 @@ def main() -> None:
             raise
         errors.print(
             f"[bold red]error:[/] this command needs {error.name}: "
-            f"pip install 'hyper3-stack\\[{extra}]'",
+            f"pip install '.\\[{extra}]' in a checkout",
             soft_wrap=True,
         )
         sys.exit(2)

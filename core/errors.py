@@ -94,7 +94,7 @@ class StorageError(Hyper3Error):
 
 
 class RequestError(Hyper3Error):
-    """A request is malformed."""
+    """A request, or a template in it, is malformed."""
 
 
 class RequestTooLarge(RequestError):

@@ -7,28 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from core.articles import with_article
 from core.errors import Hyper3Error, RequestError, TextError
 from core.evaluation.classification import class_points
+from core.prompts import fill
 from service.embedder import Embedder
 
 Doubles = npt.NDArray[np.float64]
 
-DEFAULT_TEMPLATES = ("{}", "{a}", "a photo of {a}")
-"""``{}`` stands for the label, ``{a}`` for the label with its article."""
-
 _CACHED_SETS = 64
-
-
-def fill(template: str, label: str) -> str:
-    """The text that a template makes of a label.
-
-    Raises:
-        RequestError: The template has no place for it.
-    """
-    if "{}" not in template and "{a}" not in template:
-        raise RequestError(f"template {template!r}: write {{}} or {{a}} where the label belongs")
-    return template.replace("{a}", with_article(label)).replace("{}", label)
 
 
 class LabelSets:

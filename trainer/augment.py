@@ -1,4 +1,4 @@
-"""Random changes of a batch of training pictures, on the training device (spec 1.11)."""
+"""Random changes of a batch of training pictures, on the training device."""
 
 import torch
 from torch import Tensor

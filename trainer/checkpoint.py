@@ -43,6 +43,7 @@ class Checkpoint:
 
     path: Path
     step: int  # optimizer steps taken
+    samples: int  # of the training data
     recipe: Recipe
 
     def weights_digest(self) -> str:
@@ -51,7 +52,12 @@ class Checkpoint:
 
 
 def save(
-    folder: Path, step: int, recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer
+    folder: Path,
+    step: int,
+    samples: int,
+    recipe: Recipe,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
 ) -> Path:
     """Write ``folder/checkpoints/STEP`` and remove the oldest beyond ``run.keep``.
 
@@ -69,6 +75,7 @@ def save(
             _write_tensors(_optimizer_tensors(model, optimizer), temporary / _OPTIMIZER)
             state = {
                 "step": step,
+                "samples": samples,
                 "recipe": recipe.model_dump(mode="json"),
                 "files": {name: sha256(temporary / name) for name in (_MODEL, _OPTIMIZER)},
             }
@@ -107,7 +114,9 @@ def read(path: Path) -> Checkpoint:
         for name, digest in state["files"].items():
             if sha256(path / name) != digest:
                 raise CheckpointError(f"{path / name}: torn or altered")
-        return Checkpoint(path, int(state["step"]), Recipe.model_validate(state["recipe"]))
+        return Checkpoint(
+            path, int(state["step"]), int(state["samples"]), Recipe.model_validate(state["recipe"])
+        )
     except (OSError, ValueError, KeyError, ValidationError) as error:
         raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
 

@@ -18,7 +18,7 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="As optim.peak_lr=1e-4."),
+        typer.Argument(metavar="SECTION.KEY=VALUE", help="As optim.peak_lr=1e-4."),
     ] = None,
 ) -> None:
     """Train a model, or go on where a stopped run of the same recipe left off."""

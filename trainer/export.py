@@ -97,7 +97,7 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
             return before
         if not force:
             raise BundleError(
-                f"{out}: exists already, of other weights; --force replaces it, or give another --out"
+                f"{out}: holds other weights already; --force replaces it, or give another --out"
             )
     model = Hyper3(recipe)
     load_model(checkpoint, model)
@@ -147,8 +147,8 @@ def _bundle_before(out: Path) -> Manifest | None:
     Raises:
         BundleError: The folder is no bundle at all: whatever it holds is not ours to remove.
     """
-    if any(out.iterdir()) and not (out / MANIFEST).is_file():
-        raise BundleError(f"{out}: holds something that is no bundle; give another --out")
+    if not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).is_file()):
+        raise BundleError(f"{out}: something that is no bundle; give another --out")
     with contextlib.suppress(BundleError):
         return open_bundle(out).manifest
     return None

@@ -71,7 +71,7 @@ class Hyper3(nn.Module):
         """Put the learned scalars back into their ranges; call it after each optimizer step.
 
         The stored values are clamped, not the ones in use, so that a bound can be left again
-        (spec 1.2).
+        (docs/mathematics.md).
         """
         self.visual_alpha.clamp_(max=0)
         self.textual_alpha.clamp_(max=0)

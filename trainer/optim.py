@@ -1,4 +1,4 @@
-"""AdamW, what it decays, and the learning rate (spec 1.9)."""
+"""AdamW, what it decays, and the learning rate."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Query-conditioned pooling: each text query attends over its image's patches (spec 1.6).
+"""Query-conditioned pooling: each text query attends over its image's patches.
 
 Needed in training only: the visual node of a query is what its own text finds in the image.
 """

@@ -8,7 +8,6 @@ its area in the original photo is over 1,024 square pixels.
 import math
 import multiprocessing
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -31,7 +30,7 @@ from trainer.shard_writer import (
     read_manifest,
     write_shard,
 )
-from trainer.storage import storage_errors, write_json
+from trainer.storage import clear, storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
 
@@ -227,9 +226,8 @@ def _chunks(
 
 
 def _forget(out: Path, split: str, manifest: dict[str, Any]) -> None:
-    """Take the split out of the manifest, then its shards off the disk."""
+    """Take the split's shards off the disk, then the split out of the manifest."""
+    clear(out / split, ".tar")
     if split in manifest.get("splits", {}):
         del manifest["splits"][split]
         write_json(out / MANIFEST, manifest)
-    if (out / split).is_dir():
-        shutil.rmtree(out / split)

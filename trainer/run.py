@@ -60,6 +60,11 @@ def train(recipe: Recipe, console: Console) -> Path:
         first = before.step
     data = _open_data(recipe, folder)
     _announce(console, recipe, model, data, device, first)
+    if before and before.samples != len(data.train):
+        console.print(
+            f"[yellow]data.train now holds {len(data.train):,} samples, not {before.samples:,}: "
+            "from here on the run differs from one that was not stopped[/]"
+        )
     with Record(folder, recipe, console, first) as record, _stop_signal() as stop:
         return _loop(model, optimizer, recipe, data, device, record, stop, first)
 
@@ -91,7 +96,7 @@ def _loop(
             held_out = load_batches(data.val_dataset, data.val, workers=0)
             record.evaluation(step, evaluate(model, held_out, recipe, device).numbers)
         if step % recipe.run.save_every == 0 or last:
-            path = checkpoint.save(folder, step, recipe, model, optimizer)
+            path = checkpoint.save(folder, step, len(data.train), recipe, model, optimizer)
             record.saved(path, last=last)
         if last:
             return path

@@ -1,6 +1,6 @@
 """Processed-GRIT shards -> samples, in an order that any process can compute.
 
-A shard is a tar whose members of one sample stand together (spec 1.10)::
+A shard is a tar whose members of one sample stand together::
 
     {key}.json            optional: {"photo": id, "names": [of each part, or null]}
     {key}.child.jpg       the whole image           {key}.child.txt      its caption

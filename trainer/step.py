@@ -63,7 +63,7 @@ def losses(
     device = images.device.type
     with torch.autocast(device, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
         nodes = model.nodes(batch, images, queries=recipe.objective.query_weight > 0)
-    # Distances lose digits in bfloat16 that no scale gives back (spec 1.1).
+    # Distances lose digits in bfloat16 that no scale gives back.
     with torch.autocast(device, enabled=False):
         terms = hyper3_objective(nodes, model.scales(), model.curvature, recipe.objective)
     return terms, nodes

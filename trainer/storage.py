@@ -3,11 +3,12 @@
 import contextlib
 import errno
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from core.errors import StorageError
+from core.errors import DataError, StorageError
 
 _FULL = "free some space and run the same command again, or name another folder"
 _FAULTS = {
@@ -65,3 +66,20 @@ def write_json(path: Path, value: Any) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def clear(folder: Path, suffix: str) -> None:
+    """Remove a folder that holds only files of one kind, as an earlier run left it.
+
+    Raises:
+        DataError: It holds something else too, which is not ours to remove.
+    """
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if path.is_dir() or path.suffix not in (suffix, ".partial"):
+            raise DataError(
+                f"{folder}: holds {path.name}, which was not written by this command and would "
+                "be lost; name another --out"
+            )
+    shutil.rmtree(folder)

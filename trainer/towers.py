@@ -58,7 +58,7 @@ class TimmTower(nn.Module):
     """An image model of timm: class token, or mean of the map where it has none.
 
     Vision transformers get the family's form: fixed 2-D sin-cos positions, layer norms with
-    eps 1e-5 (spec 1.7).
+    eps 1e-5.
     """
 
     def __init__(self, section: TimmSection, side: int) -> None:

@@ -1,21 +1,10 @@
 """Zero-shot naming: the class whose text lies nearest."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from core import lorentz
-from core.articles import article
 from core.evaluation.encoder import Tangents
-
-NAMING_TEMPLATES = ("a photo of {a} {name}.", "{name}")
-
-
-def fill_template(template: str, name: str) -> str:
-    """A prompt: ``{name}`` becomes the name, underscores as spaces, ``{a}`` its article."""
-    name = name.replace("_", " ")
-    return template.format(name=name, a=article(name))
 
 
 def class_points(tangents: Tangents, templates: int, curvature: float) -> npt.NDArray[np.float64]:
@@ -44,8 +33,3 @@ def classify(
         lorentz.pairwise_distance(images, classes, curvature), axis=1
     )
     return nearest
-
-
-def prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
-    """The prompts of all classes, all templates of a class side by side."""
-    return [fill_template(template, name) for name in names for template in templates]

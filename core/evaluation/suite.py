@@ -19,6 +19,7 @@ from core.evaluation.records import Box, Record, crop, load_image, unsquash
 from core.evaluation.report import Measure
 from core.evaluation.retrieval import retrieval
 from core.image import Pixels, Preprocess, resize
+from core.prompts import TEMPLATES, fill
 
 Points = npt.NDArray[np.float64]
 
@@ -117,9 +118,9 @@ def _naming(
     rows = [row for row, (_, box) in enumerate(embedded.boxes) if box.name in index]
     if not rows:
         return []
-    templates = classification.NAMING_TEMPLATES
-    tangents = _tangents(encoder, classification.prompts(trained, templates), progress, "names")
-    classes = classification.class_points(tangents, len(templates), encoder.curvature)
+    texts = [fill(template, name) for name in trained for template in TEMPLATES]
+    tangents = _tangents(encoder, texts, progress, "names")
+    classes = classification.class_points(tangents, len(TEMPLATES), encoder.curvature)
     predicted = classification.classify(embedded.crops[rows], classes, encoder.curvature)
     actual = np.array([index[embedded.boxes[row][1].name or ""] for row in rows])
     chance = 1 / len(trained)

@@ -15,14 +15,12 @@ Url = Annotated[str, typer.Option(help="Where the service answers.", envvar="H3_
 @app.command()
 def serve(
     bundle: Annotated[
-        Path | None, typer.Option(help="Folder that `hyper3 export` wrote [env: H3_BUNDLE].")
+        Path | None, typer.Option(help="Folder that `hyper3 export` wrote (H3_BUNDLE).")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the stored items [env: H3_DATA].")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on [env: H3_HOST].")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the stored items (H3_DATA).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (H3_HOST).")] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 for a free one [env: H3_PORT].")
+        int | None, typer.Option(help="Port to listen on; 0 for a free one (H3_PORT).")
     ] = None,
 ) -> None:
     """Serve a bundle: embed, store, search and classify over HTTP.

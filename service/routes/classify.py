@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from core import lorentz
 from core.errors import RequestError
+from core.prompts import TEMPLATES
 from service.batch import Place, check_size, settle
 from service.routes.bodies import CurrentRuntime, JsonAnswer, body_schema, json_body
 from service.schemas import ClassifyAnswer, ClassifyRequest
-from service.zero_shot import DEFAULT_TEMPLATES, probabilities
+from service.zero_shot import probabilities
 
 router = APIRouter(tags=["search"])
 
@@ -32,7 +33,7 @@ def classify(
 
     A label's class is the mean of the tangent vectors over the templates, lifted once.
     """
-    templates = list(body.templates or DEFAULT_TEMPLATES)
+    templates = list(body.templates or TEMPLATES)
     check_size(len(body.images) + len(body.texts), runtime.settings.max_items, "items")
     check_size(len(body.labels) * len(templates), runtime.settings.max_labels, "label texts")
     if not body.images and not body.texts:

@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from core import lorentz
 from core.errors import BrokenImage, ConfigError, DataError, VectorError
-from core.evaluation.classification import class_points, classify, prompts
+from core.evaluation.classification import class_points, classify
 from core.evaluation.encoder import Tangents, open_encoder
 from core.evaluation.entailment import direction
 from core.evaluation.hierarchy import Tree
@@ -133,9 +133,6 @@ def test_what_is_no_tree_is_refused() -> None:
 
 
 def test_a_class_is_the_lift_of_its_mean_tangent() -> None:
-    assert prompts(["owl", "sea_lion"], ["{a} {name}", "{name}"]) == [
-        "an owl", "owl", "a sea lion", "sea lion",
-    ]  # fmt: skip
     tangents = np.array([[1, 0], [3, 0], [0, 1], [0, 1]], np.float32)
     classes = class_points(tangents, 2, 1.0)
     assert classes == pytest.approx(lorentz.lift(np.array([[2.0, 0], [0, 1]]), 1.0))

@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import RequestError
-from service.zero_shot import fill
+from core.prompts import fill
 
 
 def test_a_template_says_where_the_label_belongs() -> None:

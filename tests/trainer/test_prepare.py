@@ -299,3 +299,14 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         path.write_text("half")
         raise ValueError("stop")
     assert target.read_text() == "old"
+
+
+def test_the_folder_of_the_photos_themselves_is_never_cleared(tmp_path: Path) -> None:
+    """Photos in X/test, records in X/test.jsonl, and --out X: the split would take their place."""
+    (tmp_path / "test").mkdir()
+    write_photo(tmp_path / "test" / "a.png")
+    record = {"image": "test/a.png", "captions": ["a red card"]}
+    records = write_records(tmp_path, [record], "test")
+    with pytest.raises(DataError, match=r"test: holds a\.png.*--out"):
+        run(records, tmp_path)
+    assert (tmp_path / "test" / "a.png").exists()

@@ -12,7 +12,7 @@ import pytest
 import webdataset as wds
 from PIL import Image
 
-from core.errors import StorageError
+from core.errors import DataError, StorageError
 from trainer.scenes import art, write
 from trainer.scenes.art import Sprite
 from trainer.scenes.compose import (
@@ -220,6 +220,14 @@ def test_a_folder_is_complete_for_its_own_settings_alone(folder: Path) -> None:
     assert is_complete(folder, SMALL)
     assert not is_complete(folder, SceneSettings(train=31, val=8, test=12, seed=3))
     assert not is_complete(folder / "nowhere", SMALL)
+
+
+def test_a_folder_of_something_else_is_never_cleared(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "mine.tar").write_bytes(b"years of work")
+    with pytest.raises(DataError, match="no scenes"):
+        write_scenes(tmp_path, SMALL, 1, lambda _: None)
+    assert (tmp_path / "train" / "mine.tar").read_bytes() == b"years of work"
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_storage_error(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Contrastive terms: softmax over negative distances, rows against columns.
 
-Each group is half the sum of its two directions (method of UNCHA and Hyper3-CLIP, spec 1.3).
+Each group is half the sum of its two directions (method of UNCHA and Hyper3-CLIP).
 """
 
 import torch

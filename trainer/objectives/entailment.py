@@ -26,7 +26,7 @@ def calibration(general: Tensor, violation: Tensor) -> Tensor:
     """``α (r / 2(σ + 1e-6) + u / 2)``, ``(n,)``, with ``σ = exp u`` of the general side.
 
     The violation r is a constant here: only the uncertainty u, hence the radius of the general
-    point, learns from it (UNCHA, without its entropy term: spec 1.4).
+    point, learns from it (UNCHA, without its entropy term).
     """
     u = uncertainty(general)
     sigma = u.exp().clamp(1e-6, 1e6)

@@ -18,7 +18,7 @@ from trainer.objectives.queries import query_terms
 def hyper3_objective(
     nodes: Nodes, scales: Scales, curvature: Tensor, options: ObjectiveSection
 ) -> dict[str, Tensor]:
-    """Every term by name, and their sum under ``loss`` (spec 1.3, 1.4, preset `paper`).
+    """Every term by name, and their sum under ``loss`` (docs/mathematics.md).
 
     ``loss = contrastive + λ (base entailments + query relations)``.
 

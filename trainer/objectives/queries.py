@@ -1,4 +1,4 @@
-"""The three relations of the query nodes (Hyper3-CLIP, sec. 2.3; spec 1.4)."""
+"""The three relations of the query nodes (Hyper3-CLIP, sec. 2.3)."""
 
 from torch import Tensor
 

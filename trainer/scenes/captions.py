@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.articles import article
+from core.prompts import article
 from trainer.scenes.art import Thing
 from trainer.scenes.compose import Backdrop, Box, Group, Scene
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import multiprocessing
 import random
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,6 +16,7 @@ from typing import Any
 from PIL import Image
 
 from core.bundle import sha256
+from core.errors import DataError
 from core.image import resize
 from trainer.scenes import art, captions
 from trainer.scenes.art import Sprite, Thing
@@ -29,11 +29,12 @@ from trainer.shard_writer import (
     read_manifest,
     write_shard,
 )
-from trainer.storage import replacing, storage_errors, write_json
+from trainer.storage import clear, replacing, storage_errors, write_json
 
 SHARD_SAMPLES = 2_000
 _FOLDS = 20  # one twentieth of all plans is kept for val, one for the tests
 _FOLD_OF = {"val": 0, "test": 1, "test_unseen_style": 1}
+_SOURCE = "scenes composed of emoji art"
 _TESTS = ("test", "test_unseen_style", "test_unseen_things")
 
 
@@ -276,7 +277,7 @@ def _manifest(
         else:
             split["shards"].append(result)
     return {
-        "source": "scenes composed of emoji art",
+        "source": _SOURCE,
         "settings": _fingerprint(settings),
         "things": {key: len(value) for key, value in names().items()},
         "splits": splits,
@@ -286,9 +287,16 @@ def _manifest(
 
 
 def _clear(out: Path) -> None:
-    """Take away what an earlier run left, the manifest first."""
-    for name in (MANIFEST, "names.json", "sheet.png", *(f"{test}.jsonl" for test in _TESTS)):
+    """Take away what an earlier run left; a manifest without settings says what is going on.
+
+    Raises:
+        DataError: The folder holds what this command did not write.
+    """
+    manifest = read_manifest(out)
+    if (manifest or {}).get("source") != _SOURCE and out.is_dir() and any(out.iterdir()):
+        raise DataError(f"{out}: holds something that is no scenes; name another --out")
+    write_json(out / MANIFEST, {"source": _SOURCE, "settings": None})
+    for name in ("names.json", "sheet.png", *(f"{test}.jsonl" for test in _TESTS)):
         (out / name).unlink(missing_ok=True)
     for name in ("train", "val", *_TESTS):
-        if (out / name).is_dir():
-            shutil.rmtree(out / name)
+        clear(out / name, ".png" if name in _TESTS else ".tar")

@@ -1,6 +1,11 @@
-"""The indefinite article of English, by how a word is spoken."""
+"""Labels to prompts: templates, and the English article that a label takes."""
 
 import re
+
+from core.errors import RequestError
+
+TEMPLATES = ("{}", "{a}", "a photo of {a}")
+"""What a label is embedded as, if nothing else is asked: their tangents are averaged."""
 
 # Written with a vowel and spoken with a consonant, or the reverse.
 _SPOKEN_CONSONANT = re.compile(
@@ -29,3 +34,19 @@ def with_article(label: str) -> str:
 def _is_plural(word: str) -> bool:
     """A guess from the ending; glass, bus and tennis are not plurals."""
     return word.endswith("s") and not word.endswith(("ss", "us", "is", "as", "os"))
+
+
+def fill(template: str, label: str) -> str:
+    """The prompt that a template makes of a label.
+
+    Args:
+        template: ``{}`` stands for the label, ``{a}`` for the label with its article.
+        label: Underscores become spaces.
+
+    Raises:
+        RequestError: The template has no place for the label.
+    """
+    if "{}" not in template and "{a}" not in template:
+        raise RequestError(f"template {template!r}: write {{}} or {{a}} where the label belongs")
+    label = label.replace("_", " ")
+    return template.replace("{a}", with_article(label)).replace("{}", label)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.articles import article, with_article
+from core.prompts import article, fill, with_article
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,8 @@ def test_the_article_follows_the_sound(noun: str, expected: str) -> None:
 )
 def test_plurals_and_labels_with_an_article_stay_as_they_are(label: str, expected: str) -> None:
     assert with_article(label) == expected
+
+
+def test_a_template_takes_the_label_or_the_label_with_its_article() -> None:
+    assert fill("a photo of {a}", "owl") == "a photo of an owl"
+    assert fill("{} in the snow", "sea_lion") == "sea lion in the snow"
