@@ -80,7 +80,8 @@ class ObjectiveSection(Section):
         "repeated", description="Whether a whole stands once per part among the columns."
     )
     mask_repeats: bool = Field(
-        default=False, description="Same captions, and same things among parts, are no negatives."
+        default=False,
+        description="Same captions, and same things in parts and wholes, are no negatives.",
     )
 
 

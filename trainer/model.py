@@ -141,6 +141,7 @@ def _gather(batch: Batch, visual: Tensor, texts: Tensor) -> Nodes:
         part_owner=batch.part_owner,
         part_count=batch.part_count,
         part_id=batch.part_id,
+        part_text_id=batch.part_text,
         query_images=queries,
         query_texts=texts[batch.query_text[:q]],
         query_parents=texts[batch.query_parent[:q]],

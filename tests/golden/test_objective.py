@@ -95,6 +95,7 @@ class Inputs:
             part_owner=owner,
             part_count=valid.sum(1),
             part_id=torch.arange(len(owner)),
+            part_text_id=torch.arange(len(owner)),
             query_images=self.points("query_image_tangent")[active],
             query_texts=texts[active],
             query_parents=texts[parent.clamp_min(0)][active],
@@ -162,16 +163,40 @@ def test_repeated_columns_are_the_columns_repeated(arrays: Arrays) -> None:
 
 
 def test_a_repeated_thing_is_no_negative(arrays: Arrays) -> None:
-    from trainer.objectives.contrastive import symmetric  # noqa: PLC0415
+    from trainer.objectives.contrastive import repeats, symmetric  # noqa: PLC0415
 
     inputs = Inputs(arrays)
     images, texts = inputs.points("image_tangent"), inputs.points("text_tangent")
     scale, c = inputs.scales().whole, inputs.curvature
     twice = torch.tensor([0, 0, 1, 2, 3, 4])
-    masked = symmetric(images, texts, scale, c, same=twice)
+    masked = symmetric(images, texts, scale, c, repeats(twice))
     logits = -scale * lorentz.pairwise_distance(images, texts, c)
     logits[0, 1] = logits[1, 0] = -torch.inf
     target = torch.arange(6)
     cross_entropy = torch.nn.functional.cross_entropy
     expected = (cross_entropy(logits, target) + cross_entropy(logits.T, target)) / 2
     assert masked.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_another_whole_with_the_same_thing_is_no_negative(arrays: Arrays) -> None:
+    from trainer.objectives.contrastive import (  # noqa: PLC0415
+        part_to_whole,
+        repeats,
+        uncertainty,
+        wholes_that_repeat,
+    )
+
+    inputs = Inputs(arrays)
+    nodes, scale, c = inputs.nodes(), inputs.scales().cross, inputs.curvature
+    owner = nodes.part_owner
+    things = torch.arange(len(owner))
+    things[-1] = things[0]  # the last part shows what the first one does, in another whole
+    assert owner[-1] != owner[0]
+    shows = wholes_that_repeat(repeats(things), owner, 6)
+    assert shows.nonzero().tolist() == [[0, int(owner[-1])], [len(owner) - 1, int(owner[0])]]
+    confidence = torch.exp(-uncertainty(nodes.part_images) / 2)[:, None]
+    logits = -scale * confidence * lorentz.pairwise_distance(nodes.part_images, nodes.texts, c)
+    logits[0, owner[-1]] = logits[-1, owner[0]] = -torch.inf
+    plain = torch.nn.functional.cross_entropy(logits, owner)
+    masked = part_to_whole(nodes.part_images, nodes.texts, owner, scale, c, shows=shows)
+    assert masked.item() == pytest.approx(plain.item(), abs=1e-12)

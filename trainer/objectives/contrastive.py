@@ -11,7 +11,7 @@ from core.lorentz import pairwise_distance
 
 
 def symmetric(
-    a: Tensor, b: Tensor, scale: Tensor, curvature: Tensor, same: Tensor | None = None
+    a: Tensor, b: Tensor, scale: Tensor, curvature: Tensor, repeated: Tensor | None = None
 ) -> Tensor:
     """Half the cross-entropies of a against b and b against a; row i belongs to column i.
 
@@ -20,8 +20,7 @@ def symmetric(
         b: Points, ``(n, dim + 1)``.
         scale: Inverse temperature.
         curvature: c > 0.
-        same: ``(n,)`` identities; other rows of the same identity are no negatives. ``None``
-            keeps every one of them.
+        repeated: ``(n, n)`` pairs that are no negatives, as `repeats` gives them.
 
     Returns:
         The loss, 0 for n = 0.
@@ -29,9 +28,7 @@ def symmetric(
     if len(a) == 0:
         return a.sum()
     logits = -scale * pairwise_distance(a, b, curvature)
-    if same is not None:
-        repeated = same[:, None] == same[None, :]
-        repeated.fill_diagonal_(0)
+    if repeated is not None:
         logits = logits.masked_fill(repeated, -torch.inf)
     target = torch.arange(len(a), device=a.device)
     rows = functional.cross_entropy(logits, target)
@@ -46,6 +43,7 @@ def part_to_whole(
     scale: Tensor,
     curvature: Tensor,
     count: Tensor | None = None,
+    shows: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy of parts against all wholes of the other modality; the owner's is right.
 
@@ -59,7 +57,9 @@ def part_to_whole(
         owner: ``(p,)`` row of each part's whole.
         scale: Inverse temperature.
         curvature: c > 0.
-        count: ``(n,)`` parts of each whole, or ``None`` for unique columns.
+        count: ``(n,)`` parts of each whole, or ``None`` for unique columns. A whole without
+            parts stands nowhere then, as in the paper.
+        shows: ``(p, n)`` other wholes that show the same thing, and so are no negatives.
 
     Returns:
         The loss, 0 for p = 0.
@@ -69,8 +69,23 @@ def part_to_whole(
     confidence = torch.exp(-uncertainty(part).detach() / 2).clamp(0.1, 10)
     logits = -scale * confidence[:, None] * pairwise_distance(part, whole, curvature)
     own = logits.gather(1, owner[:, None])[:, 0]
+    if shows is not None:
+        logits = logits.masked_fill(shows, -torch.inf)
     columns = logits if count is None else logits + count.to(logits.dtype).log()
     return (torch.logsumexp(columns, 1) - own).mean()
+
+
+def repeats(*identities: Tensor) -> Tensor:
+    """Pairs of rows that share any identity, ``(n, n)``; a row is no repeat of itself."""
+    shared = torch.stack([one[:, None] == one[None, :] for one in identities]).any(0)
+    return shared.fill_diagonal_(False)  # noqa: FBT003 - the value of the cells
+
+
+def wholes_that_repeat(repeated: Tensor, owner: Tensor, wholes: int) -> Tensor:
+    """For each part, ``(p, n)``, the other wholes that hold a repeat of it."""
+    held = repeated.new_zeros((len(owner), wholes), dtype=torch.float32)
+    shows = held.index_add_(1, owner, repeated.float()) > 0
+    return shows.scatter_(1, owner[:, None], False)  # noqa: FBT003 - its own whole is right
 
 
 def uncertainty(point: Tensor) -> Tensor:

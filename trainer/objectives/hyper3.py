@@ -4,7 +4,12 @@ import torch
 from torch import Tensor
 
 from trainer.config import ObjectiveSection
-from trainer.objectives.contrastive import part_to_whole, symmetric
+from trainer.objectives.contrastive import (
+    part_to_whole,
+    repeats,
+    symmetric,
+    wholes_that_repeat,
+)
 from trainer.objectives.entailment import (
     ACROSS_MODALITIES,
     WITHIN_MODALITY,
@@ -47,23 +52,29 @@ def hyper3_objective(
 def _contrastive(
     nodes: Nodes, scales: Scales, curvature: Tensor, options: ObjectiveSection
 ) -> dict[str, Tensor]:
-    text_id = nodes.text_id if options.mask_repeats else None
-    part_id = nodes.part_id if options.mask_repeats else None
-    count = nodes.part_count if options.part_columns == "repeated" else None
-    image_to_text = part_to_whole(
-        nodes.part_images, nodes.texts, nodes.part_owner, scales.cross, curvature, count
-    )
-    text_to_image = part_to_whole(
-        nodes.part_texts, nodes.images, nodes.part_owner, scales.cross, curvature, count
-    )
+    owner, count = nodes.part_owner, None
+    if options.part_columns == "repeated":
+        count = nodes.part_count
+    whole_repeats = part_repeats = shows = None
+    if options.mask_repeats:
+        whole_repeats = repeats(nodes.text_id)
+        part_repeats = repeats(nodes.part_id, nodes.part_text_id)
+        shows = wholes_that_repeat(part_repeats, owner, len(nodes.images))
+
+    def across(parts: Tensor, wholes: Tensor) -> Tensor:
+        return part_to_whole(parts, wholes, owner, scales.cross, curvature, count, shows)
+
     return {
         "contrastive/global": symmetric(
-            nodes.images, nodes.texts, scales.whole, curvature, text_id
+            nodes.images, nodes.texts, scales.whole, curvature, whole_repeats
         ),
         "contrastive/local": symmetric(
-            nodes.part_images, nodes.part_texts, scales.part, curvature, part_id
+            nodes.part_images, nodes.part_texts, scales.part, curvature, part_repeats
         ),
-        "contrastive/global_local": (image_to_text + text_to_image) / 2,
+        "contrastive/global_local": (
+            across(nodes.part_images, nodes.texts) + across(nodes.part_texts, nodes.images)
+        )
+        / 2,
     }
 
 

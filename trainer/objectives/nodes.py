@@ -20,6 +20,7 @@ class Nodes:
     part_owner: Tensor  # (p,) row of the whole that a part belongs to
     part_count: Tensor  # (n,) parts of each whole
     part_id: Tensor  # (p,) equal for parts that show or name the same thing
+    part_text_id: Tensor  # (p,) equal for phrases that read the same
     query_images: Tensor  # (q, dim + 1) visual nodes of the non-root queries
     query_texts: Tensor  # (q, dim + 1)
     query_parents: Tensor  # (q, dim + 1) text nodes of the parents; anything where there is none
