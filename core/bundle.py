@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from core.config import Section
 from core.errors import BundleError
@@ -106,7 +107,8 @@ def open_bundle(path: Path) -> Bundle:
 
     Raises:
         BundleError: The folder or a file is missing, the manifest is not one, or a file is not
-            the one that was exported.
+            the one that was exported. The manifest lists the others' digests and has none itself:
+            whoever loads the graphs compares what they give with it.
     """
     manifest = _read_manifest(path)
     for name in (IMAGE_GRAPH, TEXT_GRAPH, TOKENIZER):
@@ -136,11 +138,25 @@ def sha256(path: Path) -> str:
 def _read_manifest(path: Path) -> Manifest:
     try:
         text = (path / MANIFEST).read_text(encoding="utf-8")
+        return Manifest.model_validate_json(text)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
             f"{path}: not a bundle (no {MANIFEST}); make one with `hyper3 export`"
         ) from error
-    try:
-        return Manifest.model_validate_json(text)
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{path / MANIFEST}: not JSON; export the model again") from error
     except ValidationError as error:
-        raise BundleError(f"{path / MANIFEST}: {error}") from error
+        faults = "; ".join(_explain(fault) for fault in error.errors())
+        raise BundleError(f"{path / MANIFEST}: {faults}; export the model again") from error
+
+
+def _explain(fault: ErrorDetails) -> str:
+    """What is wrong with the manifest, without its values."""
+    key = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "json_invalid":
+        return "not JSON"
+    if fault["type"] == "missing":
+        return f"{key} is missing"
+    if fault["type"] == "extra_forbidden":
+        return f"{key} is no key of a manifest"
+    return f"{key}: {fault['msg']}" if key else "not a JSON object"

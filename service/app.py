@@ -1,5 +1,6 @@
 """The application: routes, limits, and the one place that turns errors into statuses."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from core import errors
@@ -21,6 +23,8 @@ from service.routes import about, classify, embed, items, search
 from service.runtime import open_runtime
 from service.schemas import Fault, Problem
 from service.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _STATUS: dict[type[errors.Hyper3Error], int] = {
     errors.UnsupportedImage: 415,
@@ -78,6 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(errors.Hyper3Error, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse_route)
+    app.add_exception_handler(ClientDisconnect, _forget)
     app.add_exception_handler(Exception, _confess)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
@@ -119,6 +124,12 @@ def _refuse_route(_: Request, error: Exception) -> Response:
     code = HTTPStatus(error.status_code).name.lower()
     headers = dict(error.headers) if error.headers else None
     return _problem(error.status_code, code, str(error.detail), headers=headers)
+
+
+def _forget(request: Request, _: Exception) -> Response:
+    """A client that left in the middle of its body: there is nobody to answer."""
+    log.info("%s %r: the client left before its body was here", request.method, request.url.path)
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 def _confess(_: Request, __: Exception) -> Response:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from core.bundle import Bundle, open_bundle
+from core import lorentz
+from core.bundle import Bundle, Manifest, open_bundle
 from core.cores import available_cores
 from core.errors import BundleError, Hyper3Error
 from core.image import ImageSpec, Pixels, normalise
@@ -21,6 +22,9 @@ Vectors = npt.NDArray[np.float32]
 _TEXTS_PER_RUN = 32
 _IMAGES_PER_RUN = 8
 _RUNS_AT_ONCE = 32  # bounds the pixels that an evaluation holds
+_CANARY_TEXT = "a"
+_CANARY_GREY = 128
+_CANARY_ERROR = 1e-4  # of a coordinate, relative where it is over 1
 
 
 class Embedded(NamedTuple):
@@ -39,7 +43,8 @@ class Encoder:
         bundle: An opened bundle.
 
     Raises:
-        BundleError: A graph cannot be loaded, or does not give the vectors the manifest names.
+        BundleError: A graph cannot be loaded, or what it gives for a canary does not fit the
+            manifest's dim or curvature.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -48,7 +53,10 @@ class Encoder:
         self._image = _session(bundle.image_graph)
         self._text = _session(bundle.text_graph)
         self.dim = bundle.manifest.dim
-        self._check(bundle)
+        grey = np.full((1, self.spec.side, self.spec.side, 3), _CANARY_GREY, np.uint8)
+        _check(bundle.image_graph, self.images(grey), bundle.manifest)
+        (words,) = self.tokenizer.encode([_CANARY_TEXT])
+        _check(bundle.text_graph, self.texts([words.ids]), bundle.manifest)
 
     def images(self, pixels: Pixels) -> Embedded:
         """Vectors of squares ``(n, side, side, 3)`` of 0..255."""
@@ -57,18 +65,6 @@ class Encoder:
     def texts(self, rows: Sequence[Sequence[int]]) -> Embedded:
         """Vectors of rows of tokens; rows of one length need no padding."""
         return _run(self._text, self.tokenizer.pad(rows))
-
-    def _check(self, bundle: Bundle) -> None:
-        side = self.spec.side
-        blank = self.images(np.zeros((1, side, side, 3), np.uint8))
-        words = self.texts([self.tokenizer.encode(["a"])[0].ids])
-        for path, got in ((bundle.image_graph, blank), (bundle.text_graph, words)):
-            shapes = got.tangents.shape, got.points.shape
-            if shapes != ((1, self.dim), (1, self.dim + 1)):
-                raise BundleError(
-                    f"{path}: gives vectors of shapes {shapes} where the manifest says dim = "
-                    f"{self.dim}; export the model again"
-                )
 
 
 def runs(tokens: Mapping[int, Tokens]) -> list[list[int]]:
@@ -165,6 +161,22 @@ def _session(path: Path) -> Any:
         )
     except Exception as error:  # the runtime's errors share no narrower base
         raise BundleError(f"{path}: cannot be loaded: {error}") from error
+
+
+def _check(graph: Path, canary: Embedded, manifest: Manifest) -> None:
+    """Refuse a graph and a manifest that do not describe one model."""
+    shapes = canary.tangents.shape, canary.points.shape
+    if shapes != ((1, manifest.dim), (1, manifest.dim + 1)):
+        raise BundleError(
+            f"{graph}: gives vectors of shapes {shapes} where the manifest says dim = "
+            f"{manifest.dim}; export the model again"
+        )
+    expected = lorentz.lift(canary.tangents, manifest.curvature)
+    if not np.allclose(canary.points, expected, rtol=_CANARY_ERROR, atol=_CANARY_ERROR):
+        raise BundleError(
+            f"{graph}: gives points that are not its tangents lifted with the manifest's "
+            f"curvature = {manifest.curvature:g}; export the model again"
+        )
 
 
 def _run(session: Any, batch: npt.NDArray[Any]) -> Embedded:

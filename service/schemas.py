@@ -103,6 +103,7 @@ class PutRequest(Body):
     """Items to insert, or to replace where their id is there."""
 
     items: list[NewItem]
+    preprocess: Preprocess = Field("retrieval", description="Of the images: how each is squared.")
     on_error: OnError = "fail"
     fingerprint: Claim = None
     curvature: float | None = None

@@ -77,6 +77,12 @@ def listen(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
         listener.listen(_BACKLOG)
+    except (socket.gaierror, TypeError) as error:  # the latter for what cannot be a name
+        listener.close()
+        raise Unavailable(
+            f"host {settings.host!r} has no address; choose another --host: 127.0.0.1 for this "
+            "machine alone, 0.0.0.0 for its network"
+        ) from error
     except OSError as error:
         listener.close()
         raise Unavailable(

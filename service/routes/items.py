@@ -41,7 +41,7 @@ def put_items(
     check_size(len(body.items), runtime.settings.max_items, "items")
     check_claim(runtime.manifest, body.fingerprint, body.curvature)
     places = [Place("item", at, _shown(item.id)) for at, item in enumerate(body.items)]
-    good, faults = settle(places, _prepare(runtime, body.items), body.on_error)
+    good, faults = settle(places, _prepare(runtime, body), body.on_error)
     if good:
         runtime.store.put([item for _, item in good])
     errors = [fault.model_dump(exclude_none=True) for fault in faults]
@@ -110,14 +110,14 @@ def delete_item(id: str, runtime: CurrentRuntime) -> Response:  # noqa: A002  # 
     return Response(status_code=204)
 
 
-def _prepare(runtime: Runtime, items: list[NewItem]) -> list[Item | Hyper3Error]:
+def _prepare(runtime: Runtime, body: PutRequest) -> list[Item | Hyper3Error]:
     """What is to be stored of each item, or why it cannot be."""
-    texts = [item.text for item in items if item.text is not None]
-    images = [item.image for item in items if item.image is not None]
+    texts = [item.text for item in body.items if item.text is not None]
+    images = [item.image for item in body.items if item.image is not None]
     embedded_texts = iter(runtime.embedder.texts(texts))
-    embedded_images = iter(runtime.embedder.images(images, "retrieval", keep=True))
+    embedded_images = iter(runtime.embedder.images(images, body.preprocess, keep=True))
     prepared: list[Item | Hyper3Error] = []
-    for item in items:
+    for item in body.items:
         vector: Vector | Hyper3Error | None = None
         if item.text is not None:
             vector = next(embedded_texts)

@@ -3,6 +3,7 @@
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,9 @@ def test_a_full_disk_is_507_and_what_was_stored_is_still_served(
         assert "full" in full.json()["detail"]
     assert [hit["id"] for hit in http.post("/search", json={"text": "dog"}).json()["hits"]] == ["a"]
     assert http.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["core", "trainer", "service"])
+def test_no_other_distribution_has_our_top_level_names(name: str) -> None:
+    """Two of one name would overwrite, or hide, each other's modules."""
+    assert set(packages_distributions().get(name, [])) <= {"hyper3-stack"}

@@ -1,7 +1,9 @@
 """The graphs of a bundle, and a bundle as the evaluation sees it."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,4 +75,57 @@ def test_an_altered_or_missing_file_is_named(bundle: Path, tmp_path: Path, name:
         open_bundle(copy)
     (copy / name).unlink()
     with pytest.raises(BundleError, match=f"{name} is missing"):
+        open_bundle(copy)
+
+
+def change_manifest(bundle: Path, copy: Path, **changes: Any) -> Path:
+    """A copy of a bundle, some of whose manifest's keys are changed, or with None taken out."""
+    shutil.copytree(bundle, copy)
+    values = json.loads((copy / "manifest.json").read_text()) | changes
+    kept = {key: value for key, value in values.items() if value is not None}
+    (copy / "manifest.json").write_text(json.dumps(kept))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"curvature": 3.5}, r"image\.onnx: .* not its tangents lifted .* curvature = 3\.5"),
+        ({"curvature": 0.701}, r"image\.onnx: .* curvature = 0\.701; export the model again"),
+        ({"dim": 5}, r"image\.onnx: gives vectors of shapes .* dim = 5; export the model again"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_graphs_is_refused(
+    bundle: Path, tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    copy = change_manifest(bundle, tmp_path / "copy", **changes)
+    with pytest.raises(BundleError, match=complaint):
+        Encoder(open_bundle(copy))
+    with pytest.raises(BundleError, match=complaint):
+        open_bundle_encoder(str(copy))
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"curvature = 1", b"\xff\xfe"])
+def test_a_manifest_that_is_not_json_is_refused_in_a_line(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(raw)
+    with pytest.raises(BundleError) as caught:
+        open_bundle(tmp_path)
+    assert str(caught.value) == f"{path}: not JSON; export the model again"
+
+
+def test_missing_unknown_and_wrong_keys_of_a_manifest_are_named(
+    bundle: Path, tmp_path: Path
+) -> None:
+    copy = change_manifest(bundle, tmp_path / "copy", curvature=None, colour="secret", dim=0)
+    with pytest.raises(BundleError) as caught:
+        open_bundle(copy)
+    message = str(caught.value)
+    assert message.endswith("; export the model again")
+    for part in ("curvature is missing", "colour is no key of a manifest", "dim: Input should be"):
+        assert part in message
+    for noise in ("secret", "http", "pydantic", "\n"):
+        assert noise not in message
+    (copy / "manifest.json").write_text("[]")
+    with pytest.raises(BundleError, match=r"manifest\.json: not a JSON object; export"):
         open_bundle(copy)

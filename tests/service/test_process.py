@@ -1,6 +1,7 @@
 """A real `hyper3 serve`: killed, stopped, started twice, overloaded, asked by the commands."""
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -135,6 +136,54 @@ def test_serving_nothing_or_no_bundle_says_what_to_give(hyper3: Hyper3, tmp_path
     empty = hyper3("serve", "--bundle", tmp_path, "--data", tmp_path / "data", "--port", 0)
     assert (empty.returncode, "hyper3 export" in empty.stderr) == (2, True)
     assert "Traceback" not in nothing.stderr + empty.stderr
+
+
+def test_a_host_that_has_no_address_is_named(hyper3: Hyper3, bundle: Path, tmp_path: Path) -> None:
+    for host in ("no.such.host.invalid", "é" * 70):
+        done = hyper3(
+            "serve", "--bundle", bundle, "--data", tmp_path / "data", "--port", 0, "--host", host
+        )
+        assert done.returncode == 2
+        assert f"host '{host}' has no address; choose another --host" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_bundle_with_another_curvature_is_not_served(
+    hyper3: Hyper3, bundle: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"curvature": 3.5}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    done = hyper3("serve", "--bundle", copy, "--data", tmp_path / "data", "--port", 0)
+    assert done.returncode == 2
+    assert "curvature = 3.5; export the model again" in done.stderr
+    assert "Serving" not in done.stderr
+
+
+def test_clients_that_leave_in_the_middle_of_a_body_are_no_error(
+    launch: Launch, tmp_path: Path
+) -> None:
+    server = launch(tmp_path / "data")
+    host, port = server.url.removeprefix("http://").split(":")
+    json_, form = "application/json", "multipart/form-data; boundary=b"
+    part = b'--b\r\ncontent-disposition: form-data; name="texts"\r\n\r\na do'
+    calls = [
+        ("POST /embed", json_, b"{"), ("POST /embed", "image/png", b"\x89PNG"),
+        ("POST /embed", form, part), ("POST /search", json_, b"{"),
+        ("POST /classify", json_, b"{"), ("PUT /items", json_, b"{"),
+    ]  # fmt: skip
+    for what, kind, body in calls:
+        head = f"{what} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ncontent-length: 999\r\n\r\n"
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + body)
+            pass_time()
+        assert httpx.get(f"{server.url}/livez").is_success
+    pass_time()
+    rest = server.stop(signal.SIGTERM)
+    assert rest.count("the client left before its body was here") == len(calls)
+    assert "ERROR" not in rest
+    assert "Traceback" not in rest
 
 
 def test_commands_without_a_service_say_how_to_start_one(

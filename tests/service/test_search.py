@@ -143,6 +143,19 @@ def test_a_service_keeps_of_pictures_what_it_is_set_to(
         assert len(answer.content) < 10_000
 
 
+@pytest.mark.parametrize("policy", ["retrieval", "classification", "letterbox"])
+def test_pictures_are_stored_and_searched_as_preprocess_says(
+    http: TestClient, picture: Picture, policy: str
+) -> None:
+    wide = base64_of(picture("blue", (60, 20)))
+    call(http, "PUT", "/items", items=[{"id": "wide", "image": wide}], preprocess=policy)
+    sent = call(http, "POST", "/embed", images=[wide], preprocess=policy)["results"][0]["vector"]
+    np.testing.assert_allclose(stored_points(http)["wide"], sent, rtol=1e-6)
+    for other in ("retrieval", "classification", "letterbox"):
+        (hit,) = call(http, "POST", "/search", image=wide, preprocess=other)["hits"]
+        assert (hit["distance"] < 1e-5) == (other == policy)
+
+
 def test_odd_ids_lead_back_to_their_items(http: TestClient) -> None:
     ids = ["a b", "é/ü.png", "100%", "?q=1#x", "/rooted", "a//b", "x" * 512]
     call(http, "PUT", "/items", items=[{"id": id_, "text": "dog"} for id_ in ids])
