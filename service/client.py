@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -94,7 +95,7 @@ class Client:
             "format": form,
             "preprocess": preprocess,
         }
-        answer = self._call("POST", "/embed", json=body, headers={"accept": "application/x-npy"})
+        answer = self._call("POST", "/embed", body, accept="application/x-npy")
         vectors: Vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
         return vectors
 
@@ -119,7 +120,7 @@ class Client:
             "max_distance": max_distance,
             "with": list(extras),
         }
-        return SearchAnswer.model_validate_json(self._call("POST", "/search", json=body).content)
+        return SearchAnswer.model_validate_json(self._call("POST", "/search", body).content)
 
     def classify(
         self,
@@ -140,9 +141,7 @@ class Client:
             "multi_label": multi_label,
             "top": top,
         }
-        return ClassifyAnswer.model_validate_json(
-            self._call("POST", "/classify", json=body).content
-        )
+        return ClassifyAnswer.model_validate_json(self._call("POST", "/classify", body).content)
 
     def put_items(
         self, items: Sequence[dict[str, Any]], *, on_error: OnError = "fail"
@@ -154,7 +153,7 @@ class Client:
             for item in items
         ]  # fmt: skip
         body = {"items": sent, "on_error": on_error}
-        return PutAnswer.model_validate_json(self._call("PUT", "/items", json=body).content)
+        return PutAnswer.model_validate_json(self._call("PUT", "/items", body).content)
 
     def item(self, id_: str) -> StoredItem:
         """One item."""
@@ -177,10 +176,22 @@ class Client:
             yield from page.items
             cursor = page.cursor
 
-    def _call(self, method: str, path: str, **how: Any) -> httpx.Response:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        accept: str = "application/json",
+        params: dict[str, Any] | None = None,
+    ) -> httpx.Response:
+        content = None if body is None else _json(body)
+        headers = {"accept": accept, "content-type": "application/json"}
         for left in reversed(range(self._tries)):
             try:
-                answer = self._http.request(method, path, **how)
+                answer = self._http.request(
+                    method, path, content=content, headers=headers, params=params
+                )
             except httpx.ConnectError as error:
                 raise errors.Unavailable(
                     f"no service at {self._url}; start one with `hyper3 serve --bundle ...`"
@@ -213,7 +224,22 @@ def _wait_s(answer: httpx.Response) -> float:
 
 
 def _address(id_: str) -> str:
-    return f"/items/{quote(id_, safe='')}"
+    try:
+        return f"/items/{quote(id_, safe='')}"
+    except UnicodeEncodeError as error:
+        raise errors.RequestError(f"id {id_!r} is not valid text: {error.reason}") from error
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        wrong = error.object[error.start : error.end]
+        raise errors.TextError(f"a text holds {wrong!r}, which is not valid text") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise errors.RequestError(
+            f"cannot be sent as JSON: {error}; numbers must be finite"
+        ) from error
 
 
 def _base64(data: bytes) -> str:

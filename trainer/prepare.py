@@ -8,6 +8,8 @@ its area in the original photo is over 1,024 square pixels.
 import math
 import multiprocessing
 import random
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -17,10 +19,20 @@ from typing import Any
 from PIL import Image
 
 from core.bundle import sha256
-from core.errors import DataError, ImageError
-from core.evaluation.records import unsquash
+from core.errors import ConfigError, DataError, ImageError
+from core.evaluation.records import find_image, unsquash
 from core.image import decode, resize
-from trainer.records import Corners, Record, Tally, is_usable, parts_of, read_records, record_id
+from trainer.records import (
+    Corners,
+    Record,
+    Tally,
+    is_text,
+    is_usable,
+    parts_of,
+    read_records,
+    record_id,
+    sound_boxes,
+)
 from trainer.shard_writer import (
     MANIFEST,
     Part,
@@ -30,7 +42,7 @@ from trainer.shard_writer import (
     read_manifest,
     write_shard,
 )
-from trainer.storage import clear, storage_errors, write_json
+from trainer.storage import check_ours, clear, storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
 
@@ -75,10 +87,12 @@ def prepare(
 ) -> dict[str, Any]:
     """Write the shards of one split and enter it in the folder's manifest.
 
+    A split of that name is replaced when the new one is whole.
+
     Args:
         records_path: JSONL; images lie beside it.
         out: Folder of the data set; the split's shards go into a folder of its name.
-        split: Such as "train".
+        split: Such as "train": letters, digits, and ``._-``.
         settings: Sizes, seed and rules.
         workers: Number of processes.
         advance: Called with the number of captions finished and the number of all.
@@ -87,27 +101,56 @@ def prepare(
         The split's entry in the manifest: counts, skipped by reason, shards.
 
     Raises:
+        ConfigError: The split's name is not a plain one.
         DataError: The file is not JSONL, or holds nothing that can be used.
         StorageError: The folder cannot be written, or the disk is full.
     """
+    if not re.fullmatch(r"[\w-][\w.-]*", split):
+        raise ConfigError(
+            f"split {split!r}: write a plain name of letters, digits and ._- with --split"
+        )
     tally = Tally()
     records = [
-        record
+        record | {"boxes": sound_boxes(record, tally)}
         for number, record in read_records(records_path, settings.limit)
         if is_usable(record, f"line {number}", tally)
     ]
     order = _order(records, settings.seed, tally)
     manifest = read_manifest(out) or {}
+    staging = out / f".{split}.partial"
+    check_ours(out / split, ".tar")
     with storage_errors(out):
-        _forget(out, split, manifest)
+        clear(staging, ".tar")  # of a run that was killed
     jobs = [
-        _Job(out / split / f"{index:05d}.tar", records_path.parent, work, settings)
+        _Job(staging / f"{index:05d}.tar", records_path.parent, work, settings)
         for index, work in enumerate(_chunks(records, order))
     ]
-    shards = _run_all(jobs, workers, tally, lambda done: advance(done, len(order)))
+    try:
+        shards = _run_all(jobs, workers, tally, lambda done: advance(done, len(order)))
+        entry = _entry(records_path, settings, records, order, tally, shards)
+        with storage_errors(out):
+            _forget(out, split, manifest)
+            staging.rename(out / split)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    manifest.setdefault("source", "photos with captions and boxes")
+    manifest.setdefault("splits", {})[split] = entry
+    write_json(out / MANIFEST, manifest)
+    return entry
+
+
+def _entry(
+    records_path: Path,
+    settings: PrepareSettings,
+    records: list[Record],
+    order: list[tuple[int, int]],
+    tally: Tally,
+    shards: list[ShardInfo],
+) -> dict[str, Any]:
+    """What the manifest says of a split."""
     samples = sum(shard.samples for shard in shards)
     entry = {
-        "source": records_path.name,
+        "source": records_path.name.encode(errors="replace").decode(),
         "source_sha256": sha256(records_path),
         "settings": asdict(settings),
         "photos": len({record_id(records[index]) for index, _ in order} - tally.photos.keys()),
@@ -120,9 +163,6 @@ def prepare(
     }
     if samples == 0:
         raise DataError(f"{records_path}: no usable caption; left out: {entry['skipped']}")
-    manifest.setdefault("source", "photos with captions and boxes")
-    manifest.setdefault("splits", {})[split] = entry
-    write_json(out / MANIFEST, manifest)
     return entry
 
 
@@ -166,14 +206,13 @@ def _write(job: _Job) -> tuple[ShardInfo, Tally]:
 def _samples(job: _Job, tally: Tally) -> Iterator[Sample]:
     settings = job.settings
     for record, caption in job.work:
-        image = _open(job.folder / record["image"], record, tally)
+        image = _open(job.folder, record, tally)
         if image is None:
             continue
-        width, height = record.get("orig_size") or image.size
-        image = unsquash(image, image.size, (width, height))
+        size = record.get("orig_size") or image.size
         parts = tuple(
             Part(_encode(_cut(image, corners), settings.part_side), text, name)
-            for text, name, corners in parts_of(record, caption, (width, height), tally)
+            for text, name, corners in parts_of(record, caption, size, tally)
         )
         if not parts and settings.require_parts:
             tally.captions["no usable box"] += 1
@@ -187,9 +226,15 @@ def _encode(image: Image.Image, side: int) -> bytes:
     return encode_jpeg(resize(image, side, "letterbox"))
 
 
-def _open(path: Path, record: Record, tally: Tally) -> Image.Image | None:
+def _open(folder: Path, record: Record, tally: Tally) -> Image.Image | None:
+    """The picture in the proportions of the true photo."""
+    path = find_image(folder, record["image"])
+    if path is None:
+        tally.photos[record_id(record)] = "image is not a path below the records' folder"
+        return None
     try:
-        return decode(path.read_bytes())
+        image = decode(path.read_bytes())
+        return unsquash(image, image.size, record.get("orig_size"))
     except OSError:
         tally.photos[record_id(record)] = "image file missing"
     except ImageError:
@@ -208,10 +253,12 @@ def _order(records: list[Record], seed: int, tally: Tally) -> list[tuple[int, in
     order = []
     for number, record in enumerate(records):
         for index, text in enumerate(record["captions"]):
-            if isinstance(text, str) and text.strip():
-                order.append((number, index))
-            else:
+            if not isinstance(text, str) or not text.strip():
                 tally.captions["empty or not a text"] += 1
+            elif not is_text(text):
+                tally.captions["caption is not valid text"] += 1
+            else:
+                order.append((number, index))
     random.Random(seed).shuffle(order)  # noqa: S311 - not for secrets
     return order
 

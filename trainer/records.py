@@ -7,7 +7,6 @@ What cannot be used is left out and counted by its reason.
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
+from core.evaluation.records import MAX_ASPECT
 
 LEAST_AREA = 1_024  # square pixels of the original photo; a box must have more
+_MOST = 1e9  # of any number in a record
 
 Record = dict[str, Any]
 Corners = tuple[float, ...]  # left, top, right, bottom in 0..1
@@ -66,7 +67,7 @@ def read_records(path: Path, limit: int | None = None) -> Iterator[tuple[int, Re
             return
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}, line {number}: not JSON ({error}); one record a line"
             ) from error
@@ -87,17 +88,13 @@ def parts_of(
     """Phrase, name and box (0..1) of every part of one caption, in stored order.
 
     Args:
-        record: With its boxes.
+        record: With its boxes, of which none is malformed.
         caption: Index of the caption.
         size: Width and height of the original photo in pixels.
         tally: Counts what is left out.
     """
     kept, seen = [], set()
-    boxes = record.get("boxes") or []
-    for box in boxes if isinstance(boxes, list) else []:
-        if not _is_box(box):
-            tally.boxes["malformed"] += 1
-            continue
+    for box in record.get("boxes") or []:
         if box.get("caption") not in (None, caption):
             continue
         phrase = box["phrase"].strip()
@@ -118,6 +115,31 @@ def parts_of(
     return kept
 
 
+def sound_boxes(record: Record, tally: Tally) -> list[dict[str, Any]]:
+    """The boxes of a record that have a phrase, corners and a caption; others are counted."""
+    boxes = record.get("boxes") or []
+    kept = []
+    for box in boxes if isinstance(boxes, list) else [boxes]:
+        if not _is_box(box):
+            tally.boxes["malformed"] += 1
+        elif not is_text(box["phrase"]) or not is_text(str(box.get("name"))):
+            tally.boxes["phrase is not valid text"] += 1
+        elif box.get("caption") not in (None, *range(len(record["captions"]))):
+            tally.boxes["caption does not exist"] += 1
+        else:
+            kept.append(box)
+    return kept
+
+
+def is_text(value: str) -> bool:
+    """Whether a string can be written: JSON may hold halves of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_usable(record: Record, where: str, tally: Tally) -> bool:
     """Whether a record has an image and captions; if not, it is counted under ``where``."""
     image, captions = record.get("image"), record.get("captions")
@@ -128,6 +150,10 @@ def is_usable(record: Record, where: str, tally: Tally) -> bool:
         tally.photos[where] = "record without captions"
     elif size is not None and not _is_size(size):
         tally.photos[where] = "orig_size is not [width, height]"
+    elif size is not None and max(size) > MAX_ASPECT * min(size):
+        tally.photos[where] = f"orig_size is beyond 1:{MAX_ASPECT}"
+    elif not is_text(str(record.get("id")) + str(record.get("license"))):
+        tally.photos[where] = "id or license is not valid text"
     else:
         return True
     return False
@@ -147,4 +173,4 @@ def _is_box(box: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST

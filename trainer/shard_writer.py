@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a prepared folder, or None where there is none.
 
     Raises:
-        DataError: The file is there but is not a JSON object.
+        DataError: The file is there but is not a JSON object, or its splits are not.
     """
     path = folder / MANIFEST
     try:
@@ -105,6 +105,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         raise DataError(f"{path}: not JSON ({error}); delete it and prepare again") from error
     if not isinstance(manifest, dict):
         raise DataError(f"{path}: not a JSON object; delete it and prepare again")
+    splits = manifest.get("splits", {})
+    if not isinstance(splits, dict) or not all(isinstance(v, dict) for v in splits.values()):
+        raise DataError(f"{path}: splits: not an object of objects; delete it and prepare again")
     return manifest
 
 

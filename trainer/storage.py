@@ -74,12 +74,20 @@ def clear(folder: Path, suffix: str) -> None:
     Raises:
         DataError: It holds something else too, which is not ours to remove.
     """
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
+    check_ours(folder, suffix)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def check_ours(folder: Path, suffix: str) -> None:
+    """Make sure that a folder, if it is there, holds only files that `clear` may remove.
+
+    Raises:
+        DataError: It holds something else too.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() or path.suffix not in (suffix, ".partial"):
             raise DataError(
                 f"{folder}: holds {path.name}, which was not written by this command and would "
                 "be lost; name another --out"
             )
-    shutil.rmtree(folder)

@@ -39,9 +39,17 @@ def eval_command(
     things = _find_names(data, names)
     encoder = open_encoder(target)
     with _progress() as progress:
-        measures = evaluate(encoder, records, things, preprocess, progress)
-    report = Report(encoder=encoder.name, data=str(data), measures=measures)
-    Console().print(render(report))
+        measures, left_out = evaluate(encoder, records, things, preprocess, progress)
+    report = Report(encoder.name, str(data), measures, len(left_out))
+    console = Console(highlight=False)
+    console.print(render(report))
+    if left_out:
+        console.print(
+            f"left out: {len(left_out):,} of {len(records):,} images cannot be read; "
+            f"the first: {left_out[0]}",
+            markup=False,
+            soft_wrap=True,
+        )
     if json_file is not None:
         write_json(report, json_file)
 

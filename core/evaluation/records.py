@@ -15,8 +15,13 @@ from typing import Annotated
 from PIL import Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from core.errors import DataError, ImageError
-from core.image import decode
+from core.errors import DataError, ImageError, ImageTooLarge
+from core.image import ImageLimits, decode
+
+MAX_ASPECT = 100
+"""The most that a photo may be longer than wide, or wider than long."""
+
+_MAX_PIXELS = ImageLimits().max_pixels
 
 
 def _check_box(xyxy: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -24,6 +29,12 @@ def _check_box(xyxy: tuple[float, float, float, float]) -> tuple[float, float, f
     if not (all(map(math.isfinite, xyxy)) and left < right and top < bottom):
         raise ValueError("has no area inside the image, or is not normalised to 0..1")
     return left, top, right, bottom
+
+
+def _check_size(size: tuple[int, int]) -> tuple[int, int]:
+    if max(size) > MAX_ASPECT * min(size):
+        raise ValueError(f"is beyond 1:{MAX_ASPECT}; write [width, height] of the photo")
+    return size
 
 
 class Box(BaseModel):
@@ -46,7 +57,7 @@ class Record(BaseModel):
     image: Path
     captions: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
-    orig_size: tuple[PositiveInt, PositiveInt] | None = None
+    orig_size: Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_size)] | None = None
 
 
 def read_records(file: Path, limit: int | None = None) -> list[Record]:
@@ -61,8 +72,12 @@ def read_records(file: Path, limit: int | None = None) -> list[Record]:
     return records
 
 
-def iter_records(file: Path) -> Iterator[Record]:
+def iter_records(file: Path, folder: Path | None = None) -> Iterator[Record]:
     """The records of a file, one after the other; blank lines are passed over.
+
+    Args:
+        file: JSONL.
+        folder: Where the images are; None for the folder of the file.
 
     Raises:
         DataError: As `read_records`.
@@ -71,9 +86,11 @@ def iter_records(file: Path) -> Iterator[Record]:
         with file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield parse_record(line, file.parent, where=f"{file}:{number}")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise DataError(f"{file}: no such file; name a JSONL file of records") from error
+                    yield parse_record(line, folder or file.parent, where=f"{file}:{number}")
+    except OSError as error:
+        raise DataError(
+            f"{file}: cannot be read: {error.strerror}; name a JSONL file of records"
+        ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text: {error}") from error
 
@@ -92,10 +109,9 @@ def parse_record(line: str, folder: Path, where: str) -> Record:
             for fault in error.errors()[:3]
         )
         raise DataError(f"{where}: {faults}") from error
-    folder = folder.resolve()
-    image = (folder / record.image).resolve()
-    if not image.is_relative_to(folder):
-        raise DataError(f"{where}: image {str(record.image)!r} leads out of {folder}")
+    image = find_image(folder, str(record.image))
+    if image is None:
+        raise DataError(f"{where}: image {str(record.image)!r} leads out of {folder.resolve()}")
     for index, box in enumerate(record.boxes):
         if box.caption is not None and box.caption >= len(record.captions):
             raise DataError(
@@ -103,6 +119,16 @@ def parse_record(line: str, folder: Path, where: str) -> Record:
                 f"{len(record.captions)} captions (they count from 0)"
             )
     return record.model_copy(update={"image": image, "id": record.id or str(record.image)})
+
+
+def find_image(folder: Path, image: str) -> Path | None:
+    """The absolute path of an image, or None where it leads out of the folder or is no path."""
+    folder = folder.resolve()
+    try:
+        path = (folder / image).resolve()
+    except (ValueError, OSError, RuntimeError):  # a NUL, lone surrogates, a loop of links
+        return None
+    return path if path.is_relative_to(folder) else None
 
 
 def load_image(record: Record, side: int | None = None) -> Image.Image:
@@ -143,7 +169,11 @@ def crop(image: Image.Image, box: Box, orig_size: tuple[int, int] | None) -> Ima
 def unsquash(
     image: Image.Image, stored_size: tuple[int, int], orig_size: tuple[int, int] | None
 ) -> Image.Image:
-    """A picture, or a piece of one, stretched back to the proportions of the true photo."""
+    """A picture, or a piece of one, stretched back to the proportions of the true photo.
+
+    Raises:
+        ImageTooLarge: It would have more pixels than `core.image.decode` accepts.
+    """
     if orig_size is None:
         return image
     stretch = (orig_size[0] / orig_size[1]) / (stored_size[0] / stored_size[1])
@@ -154,4 +184,9 @@ def unsquash(
         height = round(height / stretch)
     if (width, height) == image.size:
         return image
+    if width * height > _MAX_PIXELS:
+        raise ImageTooLarge(
+            f"image of {stored_size[0]:,} x {stored_size[1]:,} pixels: stretched to the "
+            f"proportions of orig_size {list(orig_size)} it would have over {_MAX_PIXELS:,} pixels"
+        )
     return image.resize((width, height), Image.Resampling.BICUBIC)

@@ -29,6 +29,8 @@ class Report:
     encoder: str
     data: str
     measures: tuple[Measure, ...]
+    left_out: int = 0
+    """Images that could not be read."""
 
 
 def render(report: Report) -> Table:
@@ -54,7 +56,7 @@ def render(report: Report) -> Table:
 
 
 def write_json(report: Report, file: Path) -> None:
-    """Write ``{encoder, data, measures: {group: {name: {value, chance, count}}}}``.
+    """Write ``{encoder, data, left_out, measures: {group: {name: {value, chance, count}}}}``.
 
     Raises:
         StorageError: The file cannot be written.
@@ -66,7 +68,12 @@ def write_json(report: Report, file: Path) -> None:
             "chance": measure.chance,
             "count": measure.count,
         }
-    whole = {"encoder": report.encoder, "data": report.data, "measures": groups}
+    whole = {
+        "encoder": report.encoder,
+        "data": report.data,
+        "left_out": report.left_out,
+        "measures": groups,
+    }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rich.progress import Progress
 
 from core import lorentz
-from core.errors import DataError
+from core.errors import DataError, ImageError
 from core.evaluation import classification, entailment
 from core.evaluation.encoder import Encoder, Tangents
 from core.evaluation.metrics import mean_per_class_accuracy
@@ -49,8 +49,10 @@ def evaluate(
     names: Names | None,
     preprocess: Preprocess,
     progress: Progress,
-) -> tuple[Measure, ...]:
+) -> tuple[tuple[Measure, ...], tuple[str, ...]]:
     """Retrieval, naming, radii and entailments, as far as the records have what they need.
+
+    A record whose image cannot be read is left out, with its captions and boxes.
 
     Args:
         encoder: What is measured.
@@ -59,37 +61,53 @@ def evaluate(
         preprocess: How whole images become squares. Crops are always letterboxed.
         progress: Shows how far the embedding is.
 
+    Returns:
+        The figures, and of each image that was left out why it cannot be read.
+
     Raises:
-        DataError: The records have neither captions nor boxes, or an image is missing.
+        DataError: No image can be read, or the records have neither captions nor boxes.
     """
-    if not any(record.captions or record.boxes for record in records):
-        raise DataError("the records have neither captions nor boxes: nothing can be measured")
-    embedded = _embed(encoder, records, preprocess, progress)
+    _check_measurable(records)
+    left_out: list[str] = []
+    embedded = _embed(encoder, records, preprocess, progress, left_out)
     measures = []
     if embedded.image_of_caption:
         measures += _retrieval(embedded, encoder.curvature)
     if names is not None:
         measures += _naming(encoder, embedded, names, progress)
-    return (*measures, *_hierarchy(encoder, embedded, names, progress))
+    measures += _hierarchy(encoder, embedded, names, progress)
+    return tuple(measures), tuple(left_out)
+
+
+def _check_measurable(records: Sequence[Record]) -> None:
+    if not any(record.captions or record.boxes for record in records):
+        raise DataError("the records have neither captions nor boxes: nothing can be measured")
 
 
 def _embed(
-    encoder: Encoder, records: Sequence[Record], preprocess: Preprocess, progress: Progress
+    encoder: Encoder,
+    records: Sequence[Record],
+    preprocess: Preprocess,
+    progress: Progress,
+    left_out: list[str],
 ) -> _Embedded:
-    boxes = _chosen_boxes(records)
-    captions = [caption for record in records for caption in record.captions]
-    phrases = [box.phrase for _, box in boxes]
-    squares = _wholes(records, encoder.side, preprocess)
+    read: list[Record] = []
+    squares = _wholes(records, encoder.side, preprocess, read, left_out)
     wholes = _images(encoder, squares, progress, len(records), "images")
+    _check_measurable(read)
+    chosen = _chosen_boxes(read)
+    boxes: list[tuple[int, Box]] = []
     crops = np.empty((0, wholes.shape[1]))
-    if boxes:
-        squares = _crops(records, boxes, encoder.side)
-        crops = _images(encoder, squares, progress, len(boxes), "parts")
+    if chosen:
+        squares = _crops(read, chosen, encoder.side, boxes, left_out)
+        crops = _images(encoder, squares, progress, len(chosen), "parts")
+    captions = [caption for record in read for caption in record.captions]
+    phrases = [box.phrase for _, box in boxes]
     texts = _texts(encoder, captions + phrases, progress, "texts")
     return _Embedded(
         wholes=wholes,
         captions=texts[: len(captions)],
-        image_of_caption=[row for row, record in enumerate(records) for _ in record.captions],
+        image_of_caption=[row for row, record in enumerate(read) for _ in record.captions],
         crops=crops,
         phrases=texts[len(captions) :],
         boxes=boxes,
@@ -193,21 +211,57 @@ def _chosen_boxes(records: Sequence[Record]) -> list[tuple[int, Box]]:
     return [boxes[len(boxes) * turn // MAX_CROPS] for turn in range(MAX_CROPS)]
 
 
-def _wholes(records: Sequence[Record], side: int, preprocess: Preprocess) -> Iterator[Pixels]:
+def _wholes(
+    records: Sequence[Record],
+    side: int,
+    preprocess: Preprocess,
+    read: list[Record],
+    left_out: list[str],
+) -> Iterator[Pixels]:
+    """The squares of the images that can be read, whose records go into ``read``."""
     for record in records:
-        image = load_image(record, side)
-        if preprocess != "retrieval":
-            image = unsquash(image, image.size, record.orig_size)
+        try:
+            image = load_image(record, side)
+            if preprocess != "retrieval":
+                image = unsquash(image, image.size, record.orig_size)
+        except (DataError, ImageError) as error:
+            left_out.append(_fault(record, error))
+            continue
+        read.append(record)
         yield resize(image, side, preprocess)
+    if not read:
+        raise DataError(f"none of the {len(records):,} images can be read; {left_out[0]}")
 
 
 def _crops(
-    records: Sequence[Record], boxes: Sequence[tuple[int, Box]], side: int
+    records: Sequence[Record],
+    chosen: Sequence[tuple[int, Box]],
+    side: int,
+    cut: list[tuple[int, Box]],
+    left_out: list[str],
 ) -> Iterator[Pixels]:
-    for row, group in groupby(boxes, key=itemgetter(0)):
-        image = load_image(records[row])
-        for _, box in group:
-            yield resize(crop(image, box, records[row].orig_size), side, "letterbox")
+    """The squares of the boxes that can be cut, which go into ``cut``."""
+    for row, group in groupby(chosen, key=itemgetter(0)):
+        record = records[row]
+        try:
+            image = load_image(record)
+            squares = [
+                (entry, resize(crop(image, entry[1], record.orig_size), side, "letterbox"))
+                for entry in group
+            ]
+        except (DataError, ImageError) as error:
+            left_out.append(f"parts of {_fault(record, error)}")
+            continue
+        for entry, square in squares:
+            cut.append(entry)
+            yield square
+    if not cut:
+        raise DataError(f"no part can be cut from the images; {left_out[-1]}")
+
+
+def _fault(record: Record, error: Exception) -> str:
+    message = str(error)
+    return message if str(record.image) in message else f"{record.image}: {message}"
 
 
 def _images(

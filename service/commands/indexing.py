@@ -1,6 +1,5 @@
 """What `hyper3 index` does: a folder of images, or records that name them, to stored items."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.progress import (
 )
 
 from core.errors import DataError
+from core.evaluation.records import iter_records
 from service.client import Client
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
@@ -89,23 +89,11 @@ def find_pictures(folder: Path, records: Path | None) -> list[Picture]:
 
 
 def _read_records(folder: Path, records: Path) -> Iterator[Picture]:
-    try:
-        lines = records.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{records}: cannot be read: {error}") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            image = Path(record["image"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(
-                f'{records}, line {number}: write {{"image": path, "captions": [...]}}'
-            ) from error
-        captions = record.get("captions") or [record.get("caption") or ""]
-        metadata = {"caption": captions[0], "captions": captions} if captions[0] else {}
-        yield Picture(image.as_posix(), folder / image, metadata)
+    for record in iter_records(records, folder):
+        captions = list(record.captions)
+        metadata = {"caption": captions[0], "captions": captions} if captions else {}
+        name = record.image.relative_to(folder.resolve()).as_posix()
+        yield Picture(name, record.image, metadata)
 
 
 def _batches(pictures: list[Picture], size: int, max_bytes: int) -> Iterator[list[Picture]]:
@@ -129,7 +117,11 @@ def _send(client: Client, pictures: list[Picture]) -> list[str]:
     items, faults = [], []
     for picture in pictures:
         try:
+            picture.id.encode()
             data = picture.path.read_bytes()
+        except UnicodeEncodeError:
+            faults.append(f"{picture.id!r}: the name of the file is not UTF-8; rename it")
+            continue
         except OSError as error:
             faults.append(f"{picture.id}: {error.strerror}")
             continue

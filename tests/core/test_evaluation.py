@@ -8,8 +8,16 @@ from PIL import Image
 from rich.progress import Progress
 
 from core import lorentz
-from core.errors import BrokenImage, ConfigError, DataError, VectorError
+from core.errors import (
+    BrokenImage,
+    ConfigError,
+    DataError,
+    ImageTooLarge,
+    StorageError,
+    VectorError,
+)
 from core.evaluation.classification import class_points, classify
+from core.evaluation.commands import eval_command
 from core.evaluation.encoder import Tangents, open_encoder
 from core.evaluation.entailment import direction
 from core.evaluation.hierarchy import Tree
@@ -52,7 +60,10 @@ def data(tmp_path: Path) -> Path:
 def test_an_encoder_that_knows_is_measured_as_right(data: Path, tmp_path: Path) -> None:
     names = Names(trained=tuple(Thing(name=colour, group="paint") for colour in COLOURS))
     with Progress(disable=True) as progress:
-        measures = evaluate(ColourEncoder(), read_records(data), names, "retrieval", progress)
+        measures, left_out = evaluate(
+            ColourEncoder(), read_records(data), names, "retrieval", progress
+        )
+    assert left_out == ()
     value = {(measure.group, measure.name): measure.value for measure in measures}
     assert value["text to image", "R@1"] == value["image to text", "R@1"] == 1
     assert value["naming of parts, 3 names", "right"] == 1
@@ -71,6 +82,42 @@ def test_records_of_nothing_cannot_be_measured(data: Path) -> None:
                for record in read_records(data)]  # fmt: skip
     with Progress(disable=True) as progress, pytest.raises(DataError, match="neither"):
         evaluate(ColourEncoder(), records, None, "retrieval", progress)
+
+
+def test_images_that_cannot_be_read_are_left_out_with_their_captions_and_boxes(data: Path) -> None:
+    (data.parent / "red.png").write_bytes(b"\x89PNG\r\n\x1a\n....")
+    records = read_records(data)
+    with Progress(disable=True) as progress:
+        measures, (red,) = evaluate(ColourEncoder(), records, None, "letterbox", progress)
+    assert "red.png: image cannot be decoded" in red
+    found = {(measure.group, measure.name): measure for measure in measures}
+    recall = found["text to image", "R@1"]
+    assert (recall.value, recall.chance, recall.count) == (1, 0.5, 2)
+    assert found["the general entails the specific", "part and whole"].count == 2
+    for path in data.parent.glob("*.png"):
+        path.unlink()
+    with (
+        Progress(disable=True) as progress,
+        pytest.raises(DataError, match=r"none of the 3 images can be read; .*red\.png"),
+    ):
+        evaluate(ColourEncoder(), records, None, "retrieval", progress)
+
+
+def test_the_command_says_how_many_images_are_left_out(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("core.evaluation.commands.open_encoder", lambda _: ColourEncoder())
+    (data.parent / "blue.png").unlink()
+    eval_command("colours", data=data, json_file=tmp_path / "report.json")
+    said = capsys.readouterr().out
+    assert "left out: 1 of 3 images cannot be read; the first: " in said
+    assert "blue.png: cannot be read: No such file" in said
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["left_out"] == 1
+
+
+def test_a_report_that_cannot_be_written_is_a_storage_error(data: Path) -> None:
+    with pytest.raises(StorageError, match=r"report\.json: cannot be written"):
+        write_json(Report("colours", str(data), ()), data / "report.json")
 
 
 def test_a_target_that_nobody_can_open_is_named() -> None:
@@ -151,6 +198,9 @@ def test_cones_point_outward() -> None:
         ("{", "JSON"),
         ("{}", "image"),
         ('{"image": "../secret.png"}', "leads out"),
+        ('{"image": "a\\u0000.png"}', "leads out"),
+        ('{"image": "a.png", "captions": "one"}', "captions"),
+        ('{"image": "a.png", "orig_size": [1, 1000000]}', "1:100"),
         ('{"image": "a.png", "boxes": [{"phrase": "x", "xyxy": [0.5, 0, 0.5, 1]}]}', "no area"),
         ('{"image": "a.png", "boxes": [{"phrase": "x", "xyxy": [0, 0, 1, 1], "caption": 0}]}',
          "caption is 0"),
@@ -164,7 +214,7 @@ def test_a_wrong_line_is_named(line: str, reason: str, tmp_path: Path) -> None:
 
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="No such file"):
         read_records(tmp_path / "none.jsonl")
     file = tmp_path / "records.jsonl"
     file.write_text('{"image": "a.png"}', encoding="utf-8")
@@ -182,6 +232,8 @@ def test_a_box_of_a_squashed_photo_gets_its_proportions_back() -> None:
     assert crop(stored, box, (320, 160)).size == (160, 80)
     assert crop(stored, box, (160, 320)).size == (80, 160)
     assert crop(stored, box, None).size == (80, 80)
+    with pytest.raises(ImageTooLarge, match="orig_size"):
+        unsquash(Image.new("RGB", (1, 10_000)), (1, 10_000), (100, 1))
     sliver = Box(phrase="x", xyxy=(0.999, 0.999, 1.0, 1.0))
     assert crop(stored, sliver, None).size == (1, 1)
 

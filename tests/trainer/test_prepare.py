@@ -14,7 +14,7 @@ import pytest
 import webdataset as wds
 from PIL import Image
 
-from core.errors import DataError, StorageError
+from core.errors import ConfigError, DataError, StorageError
 from trainer.prepare import PrepareSettings, is_complete, prepare
 from trainer.records import Tally, parts_of, read_records
 from trainer.shard_writer import Part, Sample, read_manifest, write_shard
@@ -171,6 +171,66 @@ def test_bad_records_boxes_and_images_are_left_out_and_counted(tmp_path: Path) -
         "captions": {"empty or not a text": 2},
         "boxes": {"empty or outside the image": 1, "malformed": 2},
     }
+
+
+def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    write_photo(tmp_path / "outside.png")
+    write_photo(folder / "good.png")
+    boxes = [
+        box("fine", [0, 0, 1, 1]),
+        box("\ud800", [0, 0, 1, 1]),
+        box("elsewhere", [0, 0, 1, 1], caption=3),
+        box("endless", [0, 0, 1, 10**400]),
+    ]
+    good: dict[str, Any] = {"image": "good.png", "captions": ["c"]}
+    records = [
+        good | {"captions": ["one", "\ud800 bad", "two"], "boxes": boxes},
+        good | {"image": "a\0.png"},
+        good | {"image": "../outside.png"},
+        good | {"id": "flat", "orig_size": [1, 1_000_000]},
+        good | {"license": "\udfff"},
+    ]
+    entry = run(write_records(folder, records), tmp_path / "out")
+    assert (entry["samples"], entry["parts"]) == (2, 2)
+    assert entry["skipped"] == {
+        "photos": {
+            "id or license is not valid text": 1,
+            "image is not a path below the records' folder": 2,
+            "orig_size is beyond 1:100": 1,
+        },
+        "captions": {"caption is not valid text": 1},
+        "boxes": {"caption does not exist": 1, "malformed": 1, "phrase is not valid text": 1},
+    }
+
+
+def test_a_split_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    write_photo(tmp_path / "a.png")
+    out = tmp_path / "out"
+    records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
+    run(records, out)
+    write_records(tmp_path, [{"image": "gone.png", "captions": ["two"]}])
+    with pytest.raises(DataError, match="no usable caption"):
+        run(records, out)
+    (sample,) = read_shard(out / "train/00000.tar")
+    assert sample["child.txt"] == b"one"
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "train"]
+
+
+@pytest.mark.parametrize("split", ["../../evil", "a/b", ".hidden", "..", ""])
+def test_the_name_of_a_split_is_a_plain_one(tmp_path: Path, split: str) -> None:
+    write_photo(tmp_path / "a.png")
+    records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
+    with pytest.raises(ConfigError, match="plain name"):
+        run(records, tmp_path / "out", split=split)
+
+
+@pytest.mark.parametrize("splits", ["[1]", '{"train": 1}'])
+def test_a_manifest_with_wrong_splits_is_a_data_error(tmp_path: Path, splits: str) -> None:
+    (tmp_path / "manifest.json").write_text(f'{{"splits": {splits}}}')
+    with pytest.raises(DataError, match=r"manifest\.json: splits"):
+        read_manifest(tmp_path)
 
 
 def test_captions_without_parts_are_kept_and_counted_unless_parts_are_required(
