@@ -105,10 +105,7 @@ def prepare(
         DataError: The file is not JSONL, or holds nothing that can be used.
         StorageError: The folder cannot be written, or the disk is full.
     """
-    if not re.fullmatch(r"[\w-][\w.-]*", split):
-        raise ConfigError(
-            f"split {split!r}: write a plain name of letters, digits and ._- with --split"
-        )
+    _check_name(split)
     tally = Tally()
     records = [
         record | {"boxes": sound_boxes(record, tally)}
@@ -137,6 +134,13 @@ def prepare(
     manifest.setdefault("splits", {})[split] = entry
     write_json(out / MANIFEST, manifest)
     return entry
+
+
+def _check_name(split: str) -> None:
+    if not re.fullmatch(r"[\w-][\w.-]*", split):
+        raise ConfigError(
+            f"split {split!r}: write a plain name of letters, digits and ._- with --split"
+        )
 
 
 def _entry(

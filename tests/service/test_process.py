@@ -238,7 +238,7 @@ def test_records_give_their_captions_as_metadata(
     assert "A red thing." in hyper3("search", "red", "--url", url).stdout
     records.write_text('{"picture": "a.png"}')
     wrong = hyper3("index", tmp_path, "--records", records, "--url", url)
-    assert (wrong.returncode, "all.jsonl, line 1" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "all.jsonl:1" in wrong.stderr) == (2, True)
 
 
 def test_the_client_speaks_for_every_endpoint(
