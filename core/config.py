@@ -3,7 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -36,6 +36,8 @@ def load(kind: type[Config], path: Path, overrides: list[str] | None = None) -> 
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     for override in overrides or []:
@@ -77,9 +79,10 @@ def _value(text: str) -> Any:
 def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     lines = []
     for fault in error.errors():
-        key = ".".join(str(part) for part in fault["loc"])
+        location, section = _resolve(kind, fault["loc"])
+        key = ".".join(location)
         if fault["type"] == "extra_forbidden":
-            known = ", ".join(sorted(_keys(kind, fault["loc"][:-1])))
+            known = ", ".join(sorted(section.model_fields))
             lines.append(f"  {key}: unknown key; known here: {known}")
         else:
             given = json.dumps(fault["input"], default=str)
@@ -87,13 +90,33 @@ def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _keys(kind: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the section at a location."""
-    for part in location:
-        field = kind.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type):
-            return []
-        if not issubclass(field.annotation, BaseModel):
-            return []
-        kind = field.annotation
-    return list(kind.model_fields)
+def _resolve(
+    kind: type[BaseModel], location: tuple[int | str, ...]
+) -> tuple[list[str], type[BaseModel]]:
+    """A fault's key as the user writes it, and the section that it stands in."""
+    key: list[str] = []
+    choices: list[type[BaseModel]] = [kind]
+    for part in map(str, location):
+        tagged = [choice for choice in choices if _tag(choice) == part]
+        if len(choices) > 1 and tagged:
+            choices = tagged  # a tag of pydantic's, which no one has written
+            continue
+        key.append(part)
+        field = choices[0].model_fields.get(part)
+        inner = _sections(field.annotation) if field else []
+        if inner:
+            choices = inner
+    return key, choices[0]
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The section, or the alternative sections, that a field holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for inner in get_args(annotation) for section in _sections(inner)]
+
+
+def _tag(section: type[BaseModel]) -> str | None:
+    """What `kind` must be for this one of several sections."""
+    field = section.model_fields.get("kind")
+    return next(iter(get_args(field.annotation)), None) if field else None

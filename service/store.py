@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import FingerprintMismatch, Hyper3Error, NotFound, StorageError
-from service.lock import take_lock
+from core.lock import take_lock
 
 log = logging.getLogger(__name__)
 

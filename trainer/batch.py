@@ -2,8 +2,7 @@
 
 import logging
 import signal
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from core.errors import DataError, ImageError
+from core.errors import DataError, Hyper3Error, ImageError
 from core.image import decode, resize
 from core.queries import build_queries
 from core.text import TextSpec, Tokenizer
@@ -65,6 +64,13 @@ class Batch:
                 moved[field.name] = value.to(device, non_blocking=True)
         moved["tokens"] = tuple(group.to(device, non_blocking=True) for group in self.tokens)
         return replace(self, **moved)  # type: ignore[arg-type]  # fields by name
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A batch of which no sample could be used."""
+
+    skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -173,8 +179,11 @@ def _group(ids: list[list[int]], tokenizer: Tokenizer) -> tuple[Tensor, tuple[Te
     return torch.from_numpy(order), tuple(groups)
 
 
-class BatchDataset(Dataset[Batch]):
-    """Batches by (epoch, position): the samples of a row of `epoch_order`."""
+class BatchDataset(Dataset["Batch | Unusable | Hyper3Error"]):
+    """Batches of the samples of a row of `epoch_order`.
+
+    An error is returned, not raised: a worker's exception would arrive as its printed trace.
+    """
 
     def __init__(
         self, index: ShardIndex, tokenizer: Path, spec: TextSpec, options: DataSection, seed: int
@@ -185,8 +194,13 @@ class BatchDataset(Dataset[Batch]):
         self._file, self._spec = tokenizer, spec
         self._tokenizer: Tokenizer | None = None  # made by the process that uses it
 
-    def __getitem__(self, request: tuple[int, Sequence[int]]) -> Batch:
-        epoch, numbers = request
+    def __getitem__(self, request: tuple[int, Sequence[int]]) -> "Batch | Unusable | Hyper3Error":
+        try:
+            return self._make(*request)
+        except Hyper3Error as error:
+            return error
+
+    def _make(self, epoch: int, numbers: Sequence[int]) -> "Batch | Unusable":
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self._file, self._spec)
         samples, skipped = [], []
@@ -197,7 +211,7 @@ class BatchDataset(Dataset[Batch]):
             except DataError as error:
                 skipped.append(str(error))
         if not samples:
-            raise DataError(f"no sample of a batch of {len(numbers)} can be used: {skipped[0]}")
+            return Unusable(tuple(skipped))
         return collate(samples, self._tokenizer, self._options, skipped)
 
 
@@ -228,9 +242,15 @@ class Schedule:
 
 def load_batches(
     dataset: BatchDataset, schedule: Schedule | Sequence[tuple[int, list[int]]], workers: int
-) -> Iterator[Batch]:
-    """Batches in the order of the schedule, made by worker processes ahead of time."""
-    loader: DataLoader[Batch] = DataLoader(
+) -> Generator["Batch | Unusable", None, None]:
+    """Batches in the order of the schedule, made by worker processes ahead of time.
+
+    Close the iterator when it is left early, so that the workers end.
+
+    Raises:
+        Hyper3Error: What stopped a worker.
+    """
+    loader: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=None,
         sampler=schedule,
@@ -239,7 +259,17 @@ def load_batches(
         worker_init_fn=_leave_signals_to_the_loop,
         collate_fn=_as_it_is,
     )
-    yield from loader
+    iterator: Any = iter(loader)
+    try:
+        for made in iterator:
+            if isinstance(made, Hyper3Error):
+                raise made
+            yield made
+    finally:
+        # Workers that ignore SIGTERM must be told to end: left to the interpreter's exit, they
+        # would be waited for without end.
+        if workers:
+            iterator._shutdown_workers()  # noqa: SLF001 - there is no public way
 
 
 def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[int]]]:
@@ -262,6 +292,7 @@ def _as_it_is(batch: Any) -> Any:
     return batch  # the dataset has made the batch: there is nothing to collate
 
 
-def count_reasons(skipped: Sequence[str]) -> Counter[str]:
-    """How often each reason, without the name of shard and sample, stands in a list."""
-    return Counter(reason.split(": ")[2] for reason in skipped)
+def reason(skipped: str) -> str:
+    """Why a sample was left out, without the names of its shard and key."""
+    words = skipped.split(": ")
+    return words[2] if len(words) > 2 else skipped

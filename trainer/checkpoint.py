@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -88,19 +87,26 @@ def save(
             _sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in sorted(target.parent.glob("[0-9]*"))[: -recipe.run.keep]:
+    # Newer ones, which an earlier run left torn, are not counted: the one just written stays.
+    older = [path for path in _stored(folder) if path.name <= target.name]
+    for old in older[: -recipe.run.keep]:
         shutil.rmtree(old)
     return target
 
 
 def newest(folder: Path) -> Checkpoint | None:
     """The newest whole checkpoint of a run; torn ones are skipped with a warning."""
-    for path in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
+    for path in reversed(_stored(folder)):
         try:
             return read(path)
         except CheckpointError as error:
             log.warning("skipped: %s", error)
     return None
+
+
+def _stored(folder: Path) -> list[Path]:
+    """The folders of checkpoints, the oldest first."""
+    return sorted((folder / "checkpoints").glob("[0-9]" * 8))
 
 
 def read(path: Path) -> Checkpoint:
@@ -117,7 +123,7 @@ def read(path: Path) -> Checkpoint:
         return Checkpoint(
             path, int(state["step"]), int(state["samples"]), Recipe.model_validate(state["recipe"])
         )
-    except (OSError, ValueError, KeyError, ValidationError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
 
 

@@ -10,6 +10,9 @@ from core.config import Section, load
 from core.errors import ConfigError
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class DataSection(Section):
@@ -26,13 +29,19 @@ class DataSection(Section):
 class AugmentSection(Section):
     """Random changes of training pictures (UNCHA and Hyper3-CLIP; never a flip)."""
 
-    crop_scale: tuple[float, float] = Field((0.8, 1.0), description="Share of the area that stays.")
+    crop_scale: tuple[Share, Share] = Field((0.8, 1.0), description="Share of the area that stays.")
     brightness: float = Field(0.4, ge=0, le=1)
     contrast: float = Field(0.4, ge=0, le=1)
     saturation: float = Field(0.4, ge=0, le=1)
     hue: float = Field(0.1, ge=0, le=0.5)
     jitter_probability: Probability = 0.8
     grayscale_probability: Probability = 0.2
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.crop_scale[0] > self.crop_scale[1]:
+            raise ValueError(f"crop_scale {list(self.crop_scale)} is not [smallest, largest]")
+        return self
 
 
 class TimmTower(Section):
@@ -47,7 +56,7 @@ class ConvTower(Section):
     """Strided convolutions with batch norm: quick on a CPU."""
 
     kind: Literal["conv"]
-    widths: tuple[int, ...] = Field(
+    widths: tuple[Width, ...] = Field(
         (64, 128, 256), min_length=1, description="The first layer shrinks by 4, each other by 2."
     )
 
@@ -66,7 +75,9 @@ class ModelSection(Section):
 
     dim: int = Field(512, ge=2)
     projection_bias: bool = False
-    curvature: float = Field(1.0, gt=0, description="At the start; learned within a tenth and ten.")
+    curvature: float = Field(
+        1.0, ge=1e-3, le=1e3, description="At the start; learned within a tenth and ten."
+    )
     learn_curvature: bool = True
     pooling_heads: int = Field(8, ge=1)
 
@@ -92,7 +103,7 @@ class OptimSection(Section):
     steps: int = Field(500_000, ge=1)
     warmup_steps: int = Field(4000, ge=0)
     peak_lr: float = Field(5e-4, gt=0)
-    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    betas: tuple[Decay, Decay] = (0.9, 0.98)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.2, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
@@ -103,7 +114,7 @@ class RunSection(Section):
     """Where a run writes, and how often."""
 
     out: Path | None = Field(None, description="Folder of the run; runs/NAME when not given.")
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, ...")
     log_every: int = Field(50, ge=1)
     eval_every: int = Field(1000, ge=1)

@@ -31,10 +31,11 @@ from core.bundle import (
 from core.errors import BundleError, DataError, ParityError
 from core.image import ImageSpec, normalise
 from core.text import TextSpec, Tokenizer
-from trainer.batch import decode_sample, validation_rows
+from trainer.batch import Decoded, decode_sample, validation_rows
 from trainer.checkpoint import Checkpoint, load_model
 from trainer.model import Hyper3
 from trainer.shards import find_shards, index_shards
+from trainer.storage import storage_errors
 from trainer.vocabulary import write_tokenizer
 
 log = logging.getLogger(__name__)
@@ -104,51 +105,62 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
     model.eval()
     temporary = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
-        write_tokenizer(temporary / TOKENIZER)
-        text_spec = TextSpec(context_length=recipe.text_tower.context_length)
-        image_spec = ImageSpec(side=recipe.data.side)
-        probe = _probe(checkpoint, image_spec, Tokenizer(temporary / TOKENIZER, text_spec))
-        _write_graphs(model, probe, temporary)
-        parity = measure_parity(model, probe.pixels, probe.tokens, temporary)
-        if parity.worst_error > PARITY_BOUND:
-            raise ParityError(
-                f"{out}: the exported graphs differ from the model by {parity.worst_error:.2e} "
-                f"(bound {PARITY_BOUND:.0e}); no bundle was written"
-            )
-        manifest = Manifest(
-            name=recipe.name,
-            dim=recipe.model.dim,
-            curvature=float(model.curvature.detach()),
-            logit_scale=float(model.scales().whole.detach()),
-            image=image_spec,
-            text=text_spec,
-            recipe_digest=recipe.digest(),
-            weights_digest=weights,
-            step=checkpoint.step,
-            parity=parity,
-            files={
-                file.name: sha256(file) for file in sorted(temporary.iterdir()) if file.is_file()
-            },
-        )
-        write_manifest(temporary, manifest)
-        if out.exists():
-            shutil.rmtree(out)
-        temporary.rename(out)
+        with storage_errors(out):
+            manifest = _write_bundle(checkpoint, model, temporary, out, weights)
+            if out.exists():
+                shutil.rmtree(out)
+            temporary.rename(out)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return manifest
 
 
+def _write_bundle(
+    checkpoint: Checkpoint, model: Hyper3, temporary: Path, out: Path, weights: str
+) -> Manifest:
+    """All files of the bundle, in a folder beside its place."""
+    recipe = checkpoint.recipe
+    temporary.mkdir(parents=True)
+    write_tokenizer(temporary / TOKENIZER)
+    text_spec = TextSpec(context_length=recipe.text_tower.context_length)
+    image_spec = ImageSpec(side=recipe.data.side)
+    probe = _probe(checkpoint, image_spec, Tokenizer(temporary / TOKENIZER, text_spec))
+    _write_graphs(model, probe, temporary)
+    parity = measure_parity(model, probe.pixels, probe.tokens, temporary)
+    if parity.worst_error > PARITY_BOUND:
+        raise ParityError(
+            f"{out}: the exported graphs differ from the model by {parity.worst_error:.2e} "
+            f"(bound {PARITY_BOUND:.0e}); no bundle was written"
+        )
+    manifest = Manifest(
+        name=recipe.name,
+        dim=recipe.model.dim,
+        curvature=float(model.curvature.detach()),
+        logit_scale=float(model.scales().whole.detach()),
+        image=image_spec,
+        text=text_spec,
+        recipe_digest=recipe.digest(),
+        weights_digest=weights,
+        step=checkpoint.step,
+        parity=parity,
+        files={file.name: sha256(file) for file in sorted(temporary.iterdir()) if file.is_file()},
+    )
+    write_manifest(temporary, manifest)
+    return manifest
+
+
 def _bundle_before(out: Path) -> Manifest | None:
-    """The bundle that would be replaced; ``None`` where it is broken.
+    """The bundle that would be replaced; ``None`` where it is broken, or the folder is empty.
 
     Raises:
-        BundleError: The folder is no bundle at all: whatever it holds is not ours to remove.
+        BundleError: It is no bundle, or holds more than one: that is not ours to remove.
     """
-    if not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).is_file()):
-        raise BundleError(f"{out}: something that is no bundle; give another --out")
+    ours = {MANIFEST, IMAGE_GRAPH, TEXT_GRAPH, TOKENIZER}
+    held = {path.name for path in out.iterdir()} if out.is_dir() else {"a file"}
+    if held - ours or (held and MANIFEST not in held):
+        strange = ", ".join(sorted(held - ours)[:3]) or f"no {MANIFEST}"
+        raise BundleError(f"{out}: not a bundle alone ({strange}); give another --out")
     with contextlib.suppress(BundleError):
         return open_bundle(out).manifest
     return None
@@ -209,16 +221,20 @@ def _agreement(
 def _probe(checkpoint: Checkpoint, spec: ImageSpec, tokenizer: Tokenizer) -> _Probe:
     """Held-out pictures and captions where the recipe's shards are at hand; noise otherwise."""
     recipe = checkpoint.recipe
+    samples: list[Decoded] = []
     try:
         index = index_shards(find_shards(recipe.data.val or recipe.data.train))
+        for _, (number,) in validation_rows(index, 1)[:_PROBES]:
+            with contextlib.suppress(DataError):  # a bad sample is not the model's fault
+                samples.append(
+                    decode_sample(index, number, recipe.data, np.random.default_rng(number))
+                )
     except DataError as error:
-        log.warning("parity is measured on noise, since the recipe's shards are gone: %s", error)
-        rng = np.random.default_rng(0)
-        noise = rng.integers(0, 256, (_PROBES, spec.side, spec.side, 3), dtype=np.uint8)
-        return _Probe(normalise(noise, spec), _group(_EXAMPLES, tokenizer))
-    ((_, numbers), *_) = validation_rows(index, _PROBES)
-    rng = np.random.default_rng(0)
-    samples = [decode_sample(index, number, recipe.data, rng) for number in numbers]
+        log.warning("the recipe's shards cannot be used: %s", error)
+    if len(samples) < 2:
+        log.warning("parity is measured on noise and a few captions")
+        noise = np.random.default_rng(0).integers(0, 256, (_PROBES, spec.side, spec.side, 3))
+        return _Probe(normalise(noise.astype(np.uint8), spec), _group(_EXAMPLES, tokenizer))
     pixels = np.stack([sample.image for sample in samples])
     texts = [*_EXAMPLES, *(sample.caption for sample in samples)]
     return _Probe(normalise(pixels, spec), _group(texts, tokenizer))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from core import lorentz
+from core.errors import ConfigError
 from trainer.batch import Batch
 from trainer.config import Recipe
 from trainer.objectives.nodes import Nodes, Scales
@@ -32,6 +33,11 @@ class Hyper3(nn.Module):
         for projection in (self.image_proj, self.text_proj):
             nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
         patch_width = self.image_tower.patch_width
+        if patch_width % section.pooling_heads:
+            raise ConfigError(
+                f"model.pooling_heads {section.pooling_heads} does not divide the patches' width "
+                f"{patch_width}"
+            )
         self.pooling = QueryPooling(self.text_tower.width, patch_width, section.pooling_heads)
         # The visual node shares the image projection, so it must have the width of a feature.
         self.node_proj = (

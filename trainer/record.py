@@ -1,9 +1,10 @@
 """What a run tells of itself while it trains."""
 
+import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +20,13 @@ from rich.progress import (
 )
 from torch.utils.tensorboard import SummaryWriter
 
+from core.errors import DataError
 from trainer import health
-from trainer.batch import Batch, count_reasons
+from trainer.batch import Batch, Unusable, reason
 from trainer.config import Recipe
 from trainer.model import Hyper3
-from trainer.step import StepResult
+from trainer.step import Evaluation, StepResult
+from trainer.storage import storage_errors
 
 
 @dataclass
@@ -38,10 +41,12 @@ class Record:
     _waited: float = 0.0
     _since: float = 0.0
     _samples: int = 0
+    _held_out_named: bool = False
 
     def __enter__(self) -> Self:
-        self._board = SummaryWriter(str(self.folder / "tensorboard"))
-        self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
+        with storage_errors(self.folder):
+            self._board = SummaryWriter(str(self.folder / "tensorboard"))
+            self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -64,27 +69,33 @@ class Record:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
-        self._board.close()
-        self._lines.close()
-        for reason, count in self.skipped.most_common():
-            self.console.print(f"[yellow]left out {count:,} samples:[/] {reason}")
+        with contextlib.suppress(OSError):  # of a full disk, which has been told already
+            self._board.close()
+            self._lines.close()
+        for why, count in self.skipped.most_common():
+            self.console.print(f"[yellow]left out {count:,} samples:[/] {why}")
 
-    def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches; the time spent waiting for them is what the data path costs."""
+    def waiting(self, batches: Iterator[Batch | Unusable]) -> Iterator[Batch]:
+        """The same batches; the time spent waiting for them is what the data path costs.
+
+        Raises:
+            DataError: No sample of a batch can be used.
+        """
         while True:
             start = time.perf_counter()
             batch = next(batches, None)
             self._waited += time.perf_counter() - start
             if batch is None:
                 return
+            if isinstance(batch, Unusable):
+                raise DataError(
+                    f"no sample of a batch of {len(batch.skipped)} can be used: {batch.skipped[0]}"
+                )
             yield batch
 
     def step(self, step: int, model: Hyper3, batch: Batch, result: StepResult, rate: float) -> None:
         """Note one step; every ``run.log_every`` steps, report."""
-        for reason in batch.skipped:
-            if not self.skipped:
-                self._say(f"[yellow]left out a sample:[/] {reason}")
-            self.skipped.update(count_reasons([reason]))
+        self._note_skipped(batch.skipped)
         self._samples += len(batch)
         self._bar.update(self._task, completed=step)
         if step % self.recipe.run.log_every and step != self.recipe.optim.steps:
@@ -111,8 +122,15 @@ class Record:
             + (f"  [yellow]{share:.0%} waiting for data[/]" if share > 0.2 else ""),
         )
 
-    def evaluation(self, step: int, numbers: dict[str, float]) -> None:
+    def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """Report held-out numbers, and what is wrong with them."""
+        numbers = evaluation.numbers
+        if evaluation.skipped and not self._held_out_named:
+            self._held_out_named = True
+            self._say(
+                f"[yellow]left out {len(evaluation.skipped)} held-out samples, first:[/] "
+                f"{evaluation.skipped[0]}"
+            )
         self._write("val", step, numbers)
         recalls = "  ".join(
             f"{name} R@1 {numbers[f'recall/{key}@1']:.1f}"
@@ -123,6 +141,13 @@ class Record:
             self._say(f"[yellow]{warning}[/]")
         self._since, self._waited, self._samples = time.perf_counter(), 0.0, 0
 
+    def _note_skipped(self, skipped: Iterable[str]) -> None:
+        """Name the first sample that is left out, and count all."""
+        for sample in skipped:
+            if not self.skipped:
+                self._say(f"[yellow]left out a sample:[/] {sample}")
+            self.skipped[reason(sample)] += 1
+
     def saved(self, path: Path, *, last: bool) -> None:
         """Name the last checkpoint; the ones between go without saying."""
         if last:
@@ -130,10 +155,11 @@ class Record:
 
     def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
         line: dict[str, Any] = {"split": split, "step": step, "time": time.time(), **numbers}
-        self._lines.write(json.dumps(line) + "\n")
-        self._lines.flush()
-        for name, value in numbers.items():
-            self._board.add_scalar(f"{split}/{name}", value, step)
+        with storage_errors(self.folder):
+            self._lines.write(json.dumps(line) + "\n")
+            self._lines.flush()
+            for name, value in numbers.items():
+                self._board.add_scalar(f"{split}/{name}", value, step)
 
     def _say(self, text: str) -> None:
         self._bar.console.print(text)

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from core.errors import CheckpointError, ConfigError
+from core.lock import take_lock
 from core.text import TextSpec
 from trainer import checkpoint
 from trainer.batch import (
@@ -41,10 +42,16 @@ def train(recipe: Recipe, console: Console) -> Path:
     Raises:
         CheckpointError: The folder holds a run of another recipe.
         DataError: Shards are missing or unusable.
-        StorageError: The folder cannot be written, or the disk is full.
+        StorageError: The folder cannot be written, another training runs in it, or the disk
+            is full.
         TrainingDiverged: A gradient is not finite.
     """
     folder = recipe.folder
+    with closing(take_lock(folder)):
+        return _train(recipe, folder, console)
+
+
+def _train(recipe: Recipe, folder: Path, console: Console) -> Path:
     before = _resumable(folder, recipe)
     if before and before.step >= recipe.optim.steps:
         console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
@@ -82,24 +89,25 @@ def _loop(
     folder, options = recipe.folder, recipe.optim
     generator = torch.Generator(device)
     schedule = Schedule(data.train, options.batch_size, recipe.run.seed, first, options.steps)
-    batches = load_batches(data.dataset, schedule, recipe.data.workers)
     step = first
-    for batch in record.waiting(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, options)
-        generator.manual_seed(recipe.run.seed * 1_000_003 + step)
-        result = train_step(model, batch.to(device), optimizer, recipe, generator)
-        step += 1
-        record.step(step, model, batch, result, learning_rate(step - 1, options))
-        last = step == options.steps or stop.asked
-        if data.val and (step % recipe.run.eval_every == 0 or step == options.steps):
-            held_out = load_batches(data.val_dataset, data.val, workers=0)
-            record.evaluation(step, evaluate(model, held_out, recipe, device).numbers)
-        if step % recipe.run.save_every == 0 or last:
-            path = checkpoint.save(folder, step, len(data.train), recipe, model, optimizer)
-            record.saved(path, last=last)
-        if last:
-            return path
+    with closing(load_batches(data.dataset, schedule, recipe.data.workers)) as batches:
+        for batch in record.waiting(batches):
+            rate = learning_rate(step, options)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            generator.manual_seed(recipe.run.seed * 1_000_003 + step)
+            result = train_step(model, batch.to(device), optimizer, recipe, generator)
+            step += 1
+            record.step(step, model, batch, result, rate)
+            last = step == options.steps or stop.asked
+            if data.val and (step % recipe.run.eval_every == 0 or step == options.steps):
+                held_out = load_batches(data.val_dataset, data.val, workers=0)
+                record.evaluation(step, evaluate(model, held_out, recipe, device))
+            if step % recipe.run.save_every == 0 or last:
+                path = checkpoint.save(folder, step, len(data.train), recipe, model, optimizer)
+                record.saved(path, last=last)
+            if last:
+                return path
     raise AssertionError("the schedule ends at the last step")
 
 
@@ -167,7 +175,7 @@ def _device(recipe: Recipe) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"run.device {name!r}: {error}") from error
     return device

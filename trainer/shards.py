@@ -11,11 +11,13 @@ The headers are read once, at the start. After that a sample is one read at a kn
 the order of an epoch is a permutation, and going on after a crash is arithmetic.
 """
 
+import contextlib
 import functools
 import itertools
 import json
 import logging
 import mmap
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,13 +114,13 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
     data = _mapped(path)[start : start + int(index.size[number])]
     members: dict[str, bytes] = {}
     key = ""
-    for name, start, size in _members(data, path):
-        key, _, kind = name.partition(".")
+    for name, start, size, _ in _members(data, path):
+        key, kind = _key_and_kind(name)
         members[kind] = data[start : start + size]
     try:
         caption = members["child.txt"].decode("utf-8").strip()
         image = members["child.jpg"]
-        count = int(members.get("numparents.txt", b"0"))
+        count = min(int(members.get("numparents.txt", b"0")), len(members))
         parts = tuple(
             (
                 members[f"parent{part:03d}.jpg"],
@@ -126,13 +128,20 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
             )
             for part in range(count)
         )
-        about = json.loads(members.get("json", b"{}"))
+        names = _names(members.get("json", b"{}"), count)
     except (KeyError, ValueError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
-    names = about.get("names") or [None] * count
-    if len(names) != count:
-        raise DataError(f"{path}: sample {key}: {len(names)} names for {count} parts")
-    return Sample(key, image, caption, parts, tuple(names))
+    return Sample(key, image, caption, parts, names)
+
+
+def _names(content: bytes, count: int) -> tuple[str | None, ...]:
+    about = json.loads(content)
+    names = about.get("names") if isinstance(about, dict) else "?"
+    if names is None:
+        return (None,) * count
+    if not isinstance(names, list) or len(names) != count:
+        raise ValueError(f"json must name each of the {count} parts, or none")
+    return tuple(None if name is None else str(name) for name in names)
 
 
 def epoch_order(index: ShardIndex, batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -190,14 +199,14 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         current, first, end, photo = "", 0, 0, ""
         try:
-            for name, start, size in _members(data, path):
-                key, _, kind = name.partition(".")
+            for name, start, size, head in _members(data, path):
+                key, kind = _key_and_kind(name)
                 if key != current:
                     if end:
                         yield first, end - first, photo
-                    current, first, photo = key, start - _BLOCK, f"{path}/{key}"
+                    current, first, photo = key, head, f"{path}/{key}"
                 if kind == "json":
-                    photo = str(json.loads(data[start : start + size]).get("photo", photo))
+                    photo = _photo(data[start : start + size], photo)
                 end = start + _padded(size)
             _check_end(data, path)
         except (DataError, ValueError) as error:
@@ -209,6 +218,15 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
             yield first, end - first, photo
 
 
+def _photo(content: bytes, otherwise: str) -> str:
+    """The id of the photo; what is wrong with it, `read_sample` says."""
+    with contextlib.suppress(ValueError):
+        about = json.loads(content)
+        if isinstance(about, dict):
+            return str(about.get("photo", otherwise))
+    return otherwise
+
+
 @functools.lru_cache(maxsize=4096)
 def _mapped(path: Path) -> mmap.mmap:
     """A shard's bytes; the pages stay with the operating system's cache."""
@@ -216,9 +234,10 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, int]]:
-    """Name, start and size of each regular file of a ustar archive."""
+def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Name, start and size of each regular file of a tar, and where its first header stands."""
     position, length = 0, len(data)
+    head, long_name = 0, ""
     while position + _BLOCK <= length:
         header = data[position : position + _BLOCK]
         if header[257:262] != b"ustar":
@@ -226,17 +245,42 @@ def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, 
                 return
             raise DataError(f"{path}: no tar header at byte {position}")
         size = int(header[124:136].rstrip(b"\0 ") or b"0", 8)
-        start = position + _BLOCK
+        start, kind = position + _BLOCK, header[156:157]
         if start + size > length:
             raise DataError(f"{path}: the member at byte {position} is cut short")
-        if header[156:157] in (b"0", b"\0"):
-            yield header[:100].rstrip(b"\0").decode("utf-8"), start, size
+        if kind in (b"L", b"x"):  # GNU's and POSIX's way to give the next member a long name
+            head = head if long_name else position
+            long_name = _long_name(kind, data[start : start + size]) or long_name
+        elif kind in (b"0", b"\0"):
+            name = long_name or _short_name(header)
+            yield name, start, size, head if long_name else position
+            long_name = ""
         position = start + _padded(size)
 
 
 def _check_end(data: mmap.mmap, path: Path) -> None:
+    """A tar ends with empty blocks; one that was cut short does not."""
     if data[-_BLOCK:].strip(b"\0"):
         raise DataError(f"{path}: the end of the archive is missing")
+
+
+def _short_name(header: bytes) -> str:
+    prefix, name = header[345:500].rstrip(b"\0"), header[:100].rstrip(b"\0")
+    return (prefix + b"/" + name if prefix else name).decode("utf-8")
+
+
+def _long_name(kind: bytes, content: bytes) -> str:
+    if kind == b"L":
+        return content.rstrip(b"\0").decode("utf-8")
+    found = re.search(rb"\d+ path=([^\n]*)\n", content)
+    return found[1].decode("utf-8") if found else ""
+
+
+def _key_and_kind(name: str) -> tuple[str, str]:
+    """The sample that a member belongs to, its folder included, and what it is of it."""
+    folder, slash, base = name.rpartition("/")
+    key, _, kind = base.partition(".")
+    return folder + slash + key, kind
 
 
 def _padded(size: int) -> int:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from core import lorentz
-from core.errors import TrainingDiverged
+from core.errors import DataError, TrainingDiverged
 from core.evaluation.retrieval import retrieval
 from core.image import IMAGENET_MEAN, IMAGENET_STD
 from trainer.augment import augment, to_float
-from trainer.batch import Batch
+from trainer.batch import Batch, Unusable
 from trainer.config import Recipe
 from trainer.health import measure
 from trainer.model import Hyper3
@@ -74,26 +74,39 @@ class Evaluation:
     """Mean losses, radii, and recalls (0 to 100) of held-out data."""
 
     numbers: dict[str, float]
+    skipped: tuple[str, ...]  # samples that were left out, and why
 
 
 @torch.no_grad()
 def evaluate(
-    model: Hyper3, batches: Iterable[Batch], recipe: Recipe, device: torch.device
+    model: Hyper3, batches: Iterable[Batch | Unusable], recipe: Recipe, device: torch.device
 ) -> Evaluation:
-    """Losses and retrieval of held-out batches, with running statistics and no augmentation."""
+    """Losses and retrieval of held-out batches, with running statistics and no augmentation.
+
+    Raises:
+        DataError: No held-out sample can be used.
+    """
     model.eval()
     collected: list[dict[str, float]] = []
+    sizes: list[int] = []
     images, texts = [], []
+    skipped: list[str] = []
     for loaded in batches:
+        skipped += loaded.skipped
+        if isinstance(loaded, Unusable):
+            continue
         batch = loaded.to(device)
         terms, nodes = losses(model, batch, normalise(to_float(batch.pixels)), recipe)
         collected.append(
             {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
         )
+        sizes.append(len(batch))
         images.append(nodes.images.float().cpu().numpy())
         texts.append(nodes.texts.float().cpu().numpy())
     model.train()
-    return Evaluation(_means(collected) | _recalls(model, images, texts))
+    if not collected:
+        raise DataError(f"no held-out sample can be used: {skipped[0]}")
+    return Evaluation(_means(collected, sizes) | _recalls(model, images, texts), tuple(skipped))
 
 
 def normalise(images: Tensor) -> Tensor:
@@ -118,6 +131,12 @@ def _recalls(
     }
 
 
-def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+def _means(rows: Sequence[dict[str, float]], sizes: Sequence[int]) -> dict[str, float]:
+    """Means over batches of the given sizes."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
+    means = {}
+    for name in names:
+        having = [(row[name], size) for row, size in zip(rows, sizes, strict=True) if name in row]
+        values, weights = zip(*having, strict=True)
+        means[name] = float(np.average(values, weights=weights))
+    return means

@@ -89,7 +89,8 @@ class TimmTower(nn.Module):
         if x.ndim == 4:
             return Seen(x.mean((2, 3)), x.flatten(2).mT)
         prefix = self.backbone.num_prefix_tokens
-        feature = x[:, 0] if prefix else x.mean(1)
+        has_class = prefix and getattr(self.backbone, "has_class_token", True)
+        feature = x[:, 0] if has_class else x[:, prefix:].mean(1)
         return Seen(feature, x[:, prefix:])
 
 

@@ -11,6 +11,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
 from core.errors import DataError
 from core.text import END, START
+from trainer.storage import replacing
 
 VOCABULARY_SIZE = 49_408
 _WORD_END = "</w>"
@@ -37,7 +38,8 @@ def write_tokenizer(path: Path) -> None:
     ])  # fmt: skip
     # As in CLIP, a text that spells out a special token gets it.
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in (START, END)])
-    path.write_text(tokenizer.to_str(), encoding="utf-8")
+    with replacing(path) as temporary:
+        temporary.write_text(tokenizer.to_str(), encoding="utf-8")
 
 
 def _vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:

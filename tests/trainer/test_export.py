@@ -88,9 +88,23 @@ def test_what_is_no_bundle_is_never_removed(run: Path, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.txt").write_text("years of work")
-    with pytest.raises(BundleError, match="no bundle"):
+    with pytest.raises(BundleError, match="not a bundle alone"):
         exporter.export(checkpoint.find(run), taken, force=True)
     assert (taken / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_folder_that_holds_more_than_a_bundle_is_never_removed(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    exporter.export(checkpoint.find(run), out)
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match=r"thesis\.txt"):
+        exporter.export(checkpoint.find(run), out, force=True)
+    data = tmp_path / "data"
+    (data / "train").mkdir(parents=True)
+    (data / "manifest.json").write_text("{}")
+    with pytest.raises(BundleError, match="train"):
+        exporter.export(checkpoint.find(run), data, force=True)
+    assert (data / "train").is_dir()
 
 
 def test_a_bundle_of_the_same_weights_is_left_and_of_others_kept_unless_forced(

@@ -1,6 +1,7 @@
 """A whole run: what it leaves, what it goes on from, and what it says when it cannot."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from core.errors import CheckpointError, ConfigError, DataError, StorageError, TrainingDiverged
+from core.lock import take_lock
 from trainer import checkpoint
 from trainer.config import RECIPES, Recipe, load_recipe
 from trainer.run import train
@@ -196,6 +199,12 @@ def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
         ("optim.peak_lr=-1", r"optim\.peak_lr: .*greater than 0"),
         ("optim.peak_lr", "section.key=value"),
         ("image_tower.kind=swin", "image_tower: .*conv"),
+        ("image_tower.foo=3", r"image_tower\.foo: unknown key; known here: kind, widths"),
+        ("run.seed=-1", r"run\.seed: .*greater than or equal to 0"),
+        ("optim.betas=[1.0,0.98]", r"optim\.betas\.0: .*less than 1"),
+        ("image_tower.widths=[0,3]", r"image_tower\.widths\.0: "),
+        ("augment.crop_scale=[0.9,0.5]", "crop_scale"),
+        ("augment.crop_scale=[-1,1]", r"augment\.crop_scale\.0: "),
         ("text_tower.heads=3", "text_tower.width 32 is not a multiple of text_tower.heads 3"),
     ],
 )
@@ -243,6 +252,53 @@ def test_bfloat16_towers_lose_little(changed: Changed, tmp_path: Path) -> None:
     rounded["optim"]["precision"], rounded["run"]["out"] = "bf16", tmp_path / "rounded"
     train(Recipe.model_validate(rounded), quiet())
     assert losses(tmp_path / "rounded")[1] == pytest.approx(losses(exact.folder)[1], rel=5e-3)
+
+
+def test_a_worker_that_finds_nothing_usable_ends_the_run_with_one_message(
+    changed: Changed, shards: Path
+) -> None:
+    for path in shards.glob("*.tar"):
+        path.unlink()
+    write_shard(shards / "0.tar", [Sample(f"{n}", b"none", "a caption", ()) for n in range(16)])
+    with pytest.raises(DataError, match=r"no sample of a batch of 8 can be used: .*unreadable"):
+        train(changed("data", workers=2), quiet())
+    assert not [child for child in multiprocessing.active_children() if child.is_alive()]
+
+
+def test_a_bad_held_out_sample_is_left_out_and_named(
+    changed: Changed, shards: Path, tmp_path: Path
+) -> None:
+    held_out = tmp_path / "val"
+    shutil.copytree(shards, held_out)
+    write_shard(held_out / "00002.tar", [Sample("bad", b"none", "a caption", ())])
+    recipe, console = changed("data", val=str(held_out)), quiet()  # 24 good: the last stands alone
+    assert checkpoint.read(train(recipe, console)).step == 6
+    assert "left out 1 held-out samples" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_second_training_in_the_folder_is_refused(recipe: Recipe) -> None:
+    with closing(take_lock(recipe.folder)), pytest.raises(StorageError, match="in use by another"):
+        train(recipe, quiet())
+
+
+def test_the_checkpoint_just_written_is_never_removed(changed: Changed) -> None:
+    recipe = changed("run", keep=1)
+    torn = recipe.folder / "checkpoints" / "00000020"
+    torn.mkdir(parents=True)
+    (recipe.folder / "checkpoints" / "0notours").mkdir()
+    train(recipe, quiet())
+    found = checkpoint.newest(recipe.folder)
+    assert found is not None
+    assert found.step == 6
+    assert (recipe.folder / "checkpoints" / "0notours").exists()
+
+
+def test_a_checkpoint_whose_state_is_nonsense_is_skipped(recipe: Recipe) -> None:
+    state = train(recipe, quiet()) / "state.json"
+    for nonsense in ("[]", '{"files": []}', "{", '{"files": {"x": 1}}'):
+        state.write_text(nonsense)
+        with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+            checkpoint.read(state.parent)
 
 
 def test_missing_shards_are_named(changed: Changed) -> None:

@@ -59,6 +59,42 @@ def test_shards_of_other_tools_are_read_whatever_the_order_of_members(tmp_path: 
     assert index.photo[0] != index.photo[1]
 
 
+@pytest.mark.parametrize("layout", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
+@pytest.mark.parametrize("folder", ["", "./", "grit.v1/", f"{90 * 'long'}/"[-150:]])
+def test_folders_and_long_names_within_a_shard_do_not_matter(
+    tmp_path: Path, layout: int, folder: str
+) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=layout) as tar:
+        for key in ("000", "001", "002"):
+            for kind in ("child.txt", "child.jpg"):
+                entry = tarfile.TarInfo(f"{folder}{key}.{kind}")
+                entry.size, entry.mtime = 3, 1.5  # a fraction makes POSIX headers
+                tar.addfile(entry, io.BytesIO(key.encode()))
+    index = index_shards([tmp_path / "a.tar"])
+    assert [read_sample(index, number).caption for number in range(3)] == ["000", "001", "002"]
+
+
+@pytest.mark.parametrize(
+    "about", [b"[1]", b"null", b"{", b'{"names": 5}', b'{"names": [7, "a"]}', b"\xff"]
+)
+def test_an_odd_json_costs_its_own_sample_alone(tmp_path: Path, about: bytes) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for key in ("000", "001"):
+            members = {
+                "json": about if key == "000" else b"{}",
+                "child.txt": b"t",
+                "child.jpg": b"i",
+            }
+            for kind, content in members.items():
+                entry = tarfile.TarInfo(f"{key}.{kind}")
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+    index = index_shards([tmp_path / "a.tar"])
+    assert read_sample(index, 1).caption == "t"
+    with pytest.raises(DataError, match=r"a\.tar: sample 000"):
+        read_sample(index, 0)
+
+
 def test_a_file_that_is_no_tar_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.tar"
     for content in (b"", b"this is not a tar" * 100):

@@ -1,4 +1,4 @@
-"""The lock that keeps a second process out of a data folder, and ends with its holder."""
+"""The lock that keeps a second process out of a folder, and ends with its holder."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def take_lock(folder: Path) -> IO[str]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("a+", encoding="ascii")
     except OSError as error:
-        raise StorageError(f"{folder}: cannot hold the data: {error.strerror}") from error
+        raise StorageError(f"{folder}: cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -28,8 +28,7 @@ def take_lock(folder: Path) -> IO[str]:
         owner = lock.read().strip() or "unknown"
         lock.close()
         raise StorageError(
-            f"{folder} is in use by another process ({owner}): stop it, or choose another --data "
-            "folder"
+            f"{folder} is in use by another process ({owner}): stop it, or choose another folder"
         ) from error
     try:
         lock.truncate(0)
