@@ -89,8 +89,8 @@ index() { run hyper3 index data/scenes/test.jsonl ${elsewhere[@]+"${elsewhere[@]
 
 searches() {
   search "a waffle on a green background with pink stripes" runs/demo/search-1.png
-  search "four ice cream cones on light green" runs/demo/search-2.png
-  search "an ambulance and a seedling on an orange background" runs/demo/search-3.png
+  search "a large racing car on a green background" runs/demo/search-2.png
+  search "a lobster and a tongue on orange" runs/demo/search-3.png
 }
 
 search() { run hyper3 search "$1" --k 3 --save "$2" ${elsewhere[@]+"${elsewhere[@]}"}; }
@@ -113,4 +113,4 @@ printf '%s\n' "${times[@]}" "$(printf '  %-12s %3d min %02d s' total $((SECONDS 
 printf '\nThe service stops now. To start it again, then ask it from another terminal:\n'
 printf '  source .venv/bin/activate\n'
 printf '  hyper3 serve --bundle %s --data runs/demo/items\n' "$bundle"
-printf '  hyper3 search "a large racing car on a green background"\n'
+printf '  hyper3 search "two microscopes on beige"\n'
