@@ -57,6 +57,12 @@ def warnings(recipe: Recipe, numbers: dict[str, float]) -> list[str]:
         found.append(
             "the global temperature is at its limit of 1/100: a larger batch, or less training"
         )
+    at_chance = 0.98 * math.log(recipe.optim.batch_size)
+    if numbers["contrastive/global"] >= at_chance and numbers["entailment/image_text"] < 0.05:
+        found.append(
+            "all points lie on one axis: every cone is satisfied and nothing is told apart; "
+            "start again with a lower objective.entailment_weight"
+        )
     root = math.sqrt(curvature)
     found += [
         f"{kind} points lie within the saturated cones around the origin: "
