@@ -6,8 +6,9 @@ textbook forms (acosh, acos of the Lorentz product; MERU, arXiv:2304.09172) lose
 their digits for near points, tiny norms and collinear pairs; here every difference is taken
 of coordinates, not of products, and every inverse function is asinh or atan2.
 
-The curvature may be a number, or a tensor of no dimension that receives a gradient. Gradients
-are finite everywhere: where a function has no slope (coincident points, the origin) it is 0.
+The curvature may be a number, a tensor of no dimension that receives a gradient, or an array
+``(factors,)`` for points ``(..., factors, dim + 1)`` of a product of hyperboloids. Gradients are
+finite everywhere: where a function has no slope (coincident points, the origin) it is 0.
 """
 
 import math
@@ -45,11 +46,11 @@ def lift(tangent: Array, curvature: "float | Array") -> Array:
     """
     xp = _namespace(tangent)
     limit = _MAX_SCALED_NORM_64 if tangent.dtype == xp.float64 else _MAX_SCALED_NORM_32
-    norm = curvature**0.5 * _norm(tangent)[..., None]
+    norm = curvature**0.5 * length(tangent)
     away = norm > 0
     safe = xp.where(away, norm, 1.0)
     factor = xp.where(away, xp.sinh(xp.clip(safe, None, limit)) / safe, 1.0)
-    return from_space(factor * tangent, curvature)
+    return from_space(factor[..., None] * tangent, curvature)
 
 
 def from_space(space: Array, curvature: "float | Array") -> Array:
@@ -63,15 +64,15 @@ def log_map(point: Array, curvature: "float | Array") -> Array:
     """The tangent vectors, ``(..., dim)``, that `lift` would send to these points."""
     xp = _namespace(point)
     space = point[..., 1:]
-    scaled = curvature**0.5 * _norm(space)[..., None]
+    scaled = curvature**0.5 * length(space)
     away = scaled > 0
     safe = xp.where(away, scaled, 1.0)
-    return xp.where(away, xp.asinh(safe) / safe, 1.0) * space
+    return xp.where(away, xp.asinh(safe) / safe, 1.0)[..., None] * space
 
 
 def to_poincare(point: Array, curvature: "float | Array") -> Array:
     """The same points in the Poincaré ball of radius ``1/√c``, ``(..., dim)``."""
-    return point[..., 1:] / (1 + curvature**0.5 * point[..., :1])
+    return point[..., 1:] / (1 + curvature**0.5 * point[..., 0])[..., None]
 
 
 def mirror(point: Array) -> Array:
@@ -93,7 +94,7 @@ def radius(point: Array, curvature: "float | Array") -> Array:
     """Geodesic distances from the origin, ``asinh(√c|x|) / √c``: small is general."""
     xp = _namespace(point)
     root = curvature**0.5
-    return xp.asinh(root * _norm(point[..., 1:])) / root
+    return xp.asinh(root * length(point[..., 1:])) / root
 
 
 def distance(x: Array, y: Array, curvature: "float | Array") -> Array:
@@ -113,7 +114,7 @@ def distance(x: Array, y: Array, curvature: "float | Array") -> Array:
     """
     xp = _namespace(x)
     a, b = x[..., 1:], y[..., 1:]
-    norm_a, norm_b = _norm(a), _norm(b)
+    norm_a, norm_b = length(a), length(b)
     half = xp.sinh(_radial_gap(a, b, norm_a, norm_b, curvature) / 2)
     q = half**2 + curvature * _chord_squared(a, b, norm_a, norm_b) / 4
     apart = q > 0  # a square root has no slope at 0: step around it
@@ -122,22 +123,29 @@ def distance(x: Array, y: Array, curvature: "float | Array") -> Array:
 
 
 def pairwise_distance(x: Array, y: Array, curvature: "float | Array") -> Array:
-    """Geodesic distances of all pairs, ``(n, dim + 1)`` against ``(m, dim + 1)``: ``(n, m)``.
+    """Geodesic distances of all pairs, ``(..., n, dim + 1)`` against ``(..., m, dim + 1)``.
 
     The one matrix product runs on unit directions, so its rounding is not multiplied by the
     norms: about 3e-5 absolute in float32. Radii keep their differences.
+
+    Args:
+        x: Points, time first.
+        y: Points with the same leading dimensions.
+        curvature: c > 0: a number, or one for each of the leading dimensions.
+
+    Returns:
+        ``(..., n, m)``.
     """
     xp = _namespace(x)
-    a, b = x[:, 1:], y[:, 1:]
-    root_c = curvature**0.5
-    sinh_a, sinh_b = root_c * _norm(a), root_c * _norm(b)
-    cosine = _unit(a) @ _unit(b).T
-    gap = xp.asinh(sinh_a)[:, None] - xp.asinh(sinh_b)[None, :]
-    sin_squared = xp.clip((1 - cosine) / 2, 0, 1)
-    q = xp.sinh(gap / 2) ** 2 + sinh_a[:, None] * sinh_b[None, :] * sin_squared
+    root = curvature**0.5
+    sinh_a = _trailing(root, 1) * length(x[..., 1:])
+    sinh_b = _trailing(root, 1) * length(y[..., 1:])
+    versed = xp.clip(1 - _cosines(x, y), 0, 2)
+    gap = xp.asinh(sinh_a)[..., :, None] - xp.asinh(sinh_b)[..., None, :]
+    q = xp.sinh(gap / 2) ** 2 + sinh_a[..., :, None] * sinh_b[..., None, :] * versed / 2
     apart = q > 0
-    root = xp.sqrt(xp.where(apart, q, 1.0))
-    return xp.where(apart, 2 / root_c * xp.asinh(root), 0.0)
+    safe = xp.sqrt(xp.where(apart, q, 1.0))
+    return xp.where(apart, 2 / _trailing(root, 2) * xp.asinh(safe), 0.0)
 
 
 def half_aperture(general: Array, curvature: "float | Array") -> Array:
@@ -147,7 +155,7 @@ def half_aperture(general: Array, curvature: "float | Array") -> Array:
     slope, where √c|x| <= 2K.
     """
     xp = _namespace(general)
-    norm = curvature**0.5 * _norm(general[..., 1:])
+    norm = curvature**0.5 * length(general[..., 1:])
     outside = norm > 2 * MIN_RADIUS
     return xp.where(outside, xp.asin(2 * MIN_RADIUS / xp.where(outside, norm, 1.0)), math.pi / 2)
 
@@ -167,16 +175,39 @@ def exterior_angle(general: Array, specific: Array, curvature: "float | Array") 
     """
     xp = _namespace(general)
     a, b = specific[..., 1:], general[..., 1:]
-    norm_a, norm_b = _norm(a), _norm(b)
-    axis = _unit(b)
+    norm_a, norm_b = length(a), length(b)
+    axis = unit(b)
     gap = a - b
-    across = _norm(gap - xp.sum(gap * axis, -1)[..., None] * axis)
+    across = length(gap - xp.sum(gap * axis, -1)[..., None] * axis)
     time_a, time_b = xp.sqrt(1 + curvature * norm_a**2), xp.sqrt(1 + curvature * norm_b**2)
     weight = norm_a * time_b + norm_b * time_a
-    square = xp.sum((_unit(a) - axis) ** 2, -1)
+    square = xp.sum((unit(a) - axis) ** 2, -1)
     along = xp.sum(gap * (a + b), -1) / xp.where(weight > 0, weight, 1.0)
     along = along - square / 2 * norm_a * time_b
     defined = (norm_b > 0) & ((across > 0) | (along != 0))  # atan2 has no slope at (0, 0)
+    return xp.where(
+        defined, xp.atan2(xp.where(defined, across, 0.0), xp.where(defined, along, 1.0)), 0.0
+    )
+
+
+def pairwise_exterior_angle(general: Array, specific: Array, curvature: "float | Array") -> Array:
+    """`exterior_angle` of all pairs: ``(n, dim + 1)`` against ``(m, dim + 1)``, ``(n, m)``.
+
+    With A and B the scaled radii of the specific and the general point and θ the angle between
+    their directions, the components of the geodesic across and along the axis are ``sinh A sin θ``
+    and ``sinh(A - B) - (1 - cos θ) sinh A cosh B``. θ is taken from one matrix product of unit
+    directions, whose rounding shows near the axis: up to 1e-3 rad in float32 there.
+    """
+    xp = _namespace(general)
+    root = curvature**0.5
+    sinh_a, sinh_b = root * length(specific[:, 1:])[None, :], root * length(general[:, 1:])[:, None]
+    versed = xp.clip(1 - _cosines(general, specific), 0, 2)
+    square = versed * (2 - versed)  # sin² θ
+    aside = square > 0  # a square root has no slope at 0: step around it
+    across = sinh_a * xp.where(aside, xp.sqrt(xp.where(aside, square, 1.0)), 0.0)
+    along = xp.sinh(xp.asinh(sinh_a) - xp.asinh(sinh_b))
+    along = along - versed * sinh_a * xp.sqrt(1 + sinh_b**2)
+    defined = (sinh_b > 0) & ((across > 0) | (along != 0))  # atan2 has no slope at (0, 0)
     return xp.where(
         defined, xp.atan2(xp.where(defined, across, 0.0), xp.where(defined, along, 1.0)), 0.0
     )
@@ -215,21 +246,31 @@ def _chord_squared(a: Array, b: Array, norm_a: Array, norm_b: Array) -> Array:
     safe_a, safe_b = xp.where(alike, norm_a, 1.0), xp.where(alike, norm_b, 1.0)
     tangential = (a - b) - (xp.where(alike, excess, 0.0) / safe_b)[..., None] * b  # |a|(â - b̂)
     near = xp.sum(tangential**2, -1) * (safe_b / safe_a)
-    far = norm_a * norm_b * xp.sum((_unit(a) - _unit(b)) ** 2, -1)
+    far = norm_a * norm_b * xp.sum((unit(a) - unit(b)) ** 2, -1)
     return xp.where(alike, near, far)
 
 
-def _unit(vector: Array) -> Array:
+def _cosines(x: Array, y: Array) -> Array:
+    """Cosines between the directions of all pairs of points, ``(..., n, m)``."""
+    return unit(x[..., 1:]) @ _namespace(x).swapaxes(unit(y[..., 1:]), -1, -2)
+
+
+def _trailing(value: "float | Array", dimensions: int) -> "float | Array":
+    """The value with as many dimensions of length 1 at its end; a number stays one."""
+    return value if isinstance(value, float | int) else value[(..., *[None] * dimensions)]
+
+
+def unit(vector: Array) -> Array:
     """Directions; the zero vector stays zero, with the slope of no direction."""
     xp = _namespace(vector)
-    norm = _norm(vector)[..., None]
+    norm = length(vector)[..., None]
     return vector / xp.where(norm > 0, norm, 1.0)
 
 
-def _norm(vector: Array) -> Array:
-    """Euclidean lengths over the last axis; torch gives the slope 0 at the zero vector."""
-    norm: Array = _namespace(vector).linalg.vector_norm(vector, axis=-1)
-    return norm
+def length(vector: Array, axis: int = -1) -> Array:
+    """Euclidean lengths over an axis; torch gives the slope 0 at the zero vector."""
+    lengths: Array = _namespace(vector).linalg.vector_norm(vector, axis=axis)
+    return lengths
 
 
 def _namespace(array: Any) -> Any:
