@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from core.config import Section, load
 from core.errors import ConfigError
+from trainer.objectives.options import Hyper3Objective, Objective, PhyclipObjective
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -23,6 +24,12 @@ class DataSection(Section):
     side: int = Field(224, ge=16, le=1024, description="Pixels of the side of wholes and parts.")
     max_parts: int = Field(5, ge=0, le=64, description="Random parts of a sample, order kept.")
     max_queries: int = Field(6, ge=1, le=64, description="Queries of a sample, the root included.")
+    phrase_parent: Literal["first", "containing"] = Field(
+        "first", description="The sentence above a phrase: the caption's first, or its own."
+    )
+    phrases_end_at_sentences: bool = Field(
+        default=False, description="Whether no phrase runs on into the next sentence."
+    )
     workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
 
 
@@ -50,6 +57,7 @@ class TimmTower(Section):
     kind: Literal["timm"]
     name: str = Field(description="As timm.create_model takes it.")
     heads: int | None = Field(None, ge=1, description="Attention heads, if not timm's own.")
+    frozen: bool = Field(default=False, description="Whether its weights stay (LiT).")
 
 
 class ConvTower(Section):
@@ -59,6 +67,7 @@ class ConvTower(Section):
     widths: tuple[Width, ...] = Field(
         (64, 128, 256), min_length=1, description="The first layer shrinks by 4, each other by 2."
     )
+    frozen: bool = Field(default=False, description="Whether its weights stay (LiT).")
 
 
 class TextTower(Section):
@@ -68,6 +77,11 @@ class TextTower(Section):
     layers: int = Field(12, ge=1)
     heads: int = Field(8, ge=1)
     context_length: int = Field(77, ge=8, le=512)
+    activation: Literal["gelu", "quick_gelu"] = "gelu"
+    init: Literal["meru", "hf"] = Field(
+        "meru", description="Deviations of the first weights: MERU's or Hugging Face's."
+    )
+    frozen: bool = Field(default=False, description="Whether its weights stay (LiT).")
 
 
 class ModelSection(Section):
@@ -82,20 +96,6 @@ class ModelSection(Section):
     pooling_heads: int = Field(8, ge=1)
 
 
-class ObjectiveSection(Section):
-    """Weights and switches of the loss."""
-
-    entailment_weight: float = Field(0.2, ge=0, description="λ")
-    query_weight: float = Field(1.0, ge=0, description="Of the query relations within λ; 0: none.")
-    part_columns: Literal["repeated", "unique"] = Field(
-        "repeated", description="Whether a whole stands once per part among the columns."
-    )
-    mask_repeats: bool = Field(
-        default=False,
-        description="Same captions, and same things in parts and wholes, are no negatives.",
-    )
-
-
 class OptimSection(Section):
     """AdamW with linear warm-up and cosine decay to 0."""
 
@@ -108,12 +108,28 @@ class OptimSection(Section):
     weight_decay: float = Field(0.2, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     precision: Literal["fp32", "bf16"] = "bf16"
+    decay_idle_pooling: bool = Field(
+        default=False,
+        description="Whether a pooling that no loss uses still decays, as in the paper's code.",
+    )
+    max_bad_steps: int = Field(
+        20, ge=0, description="Steps in a row with a gradient that is not finite, before the end."
+    )
 
 
 class RunSection(Section):
     """Where a run writes, and how often."""
 
     out: Path | None = Field(None, description="Folder of the run; runs/NAME when not given.")
+    base: Path | None = Field(
+        None, description="A run, or checkpoint, that this one continues: weights, AdamW, step."
+    )
+    init: Path | None = Field(
+        None, description="A run, or checkpoint, whose towers this one starts from."
+    )
+    stop_at: int | None = Field(
+        None, ge=1, description="Step to end at, when before optim.steps; the rates stay."
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, ...")
     log_every: int = Field(50, ge=1)
@@ -131,7 +147,7 @@ class Recipe(Section):
     image_tower: Annotated[TimmTower | ConvTower, Field(discriminator="kind")]
     text_tower: TextTower = TextTower()
     model: ModelSection = ModelSection()
-    objective: ObjectiveSection = ObjectiveSection()
+    objective: Annotated[Objective, Field(discriminator="kind")] = Hyper3Objective()
     optim: OptimSection = OptimSection()
     run: RunSection = RunSection()
 
@@ -144,6 +160,36 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _factors_divide(self) -> Self:
+        if isinstance(self.objective, PhyclipObjective) and self.model.dim % self.objective.factors:
+            raise ValueError(
+                f"model.dim {self.model.dim} is not a multiple of objective.factors "
+                f"{self.objective.factors}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Self:
+        if self.run.base and self.run.init:
+            raise ValueError("run.base continues a run, run.init starts a new one: give one")
+        return self
+
+    @property
+    def last_step(self) -> int:
+        """Where the run ends."""
+        return min(self.run.stop_at or self.optim.steps, self.optim.steps)
+
+    @property
+    def needed(self) -> DataSection:
+        """What the objective uses of each sample: parts and queries are not read for nothing."""
+        unused: dict[str, int] = {}
+        if not self.objective.needs_parts:
+            unused["max_parts"] = 0
+        if not self.objective.needs_queries:
+            unused["max_queries"] = 1
+        return self.data.model_copy(update=unused)
+
     @property
     def folder(self) -> Path:
         """The folder of the run."""
@@ -155,7 +201,7 @@ class Recipe(Section):
             self.model_dump_json(
                 exclude={
                     "data": {"train", "val", "workers"},
-                    "run": {"out", "device", "log_every", "eval_every", "save_every", "keep"},
+                    "run": set(RunSection.model_fields) - {"seed"},
                 }
             ).encode()
         ).hexdigest()
