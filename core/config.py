@@ -3,7 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,54 +19,115 @@ class Section(BaseModel):
 Config = TypeVar("Config", bound=BaseModel)
 
 
-def load(kind: type[Config], path: Path, overrides: list[str] | None = None) -> Config:
-    """Read a TOML file, apply the overrides in order, and check everything.
+class Layer(NamedTuple):
+    """The values of one file; of none, if they are overrides."""
+
+    source: Path | None
+    values: dict[str, Any]
+
+
+def load(
+    kind: type[Config],
+    path: Path,
+    overrides: list[str] | None = None,
+    shipped: Path | None = None,
+) -> Config:
+    """Read a TOML file and those that it extends, apply the overrides, and check everything.
+
+    A file may begin with ``extends = "other.toml"``, or a list of files: their values hold
+    where it sets none of its own, later ones before earlier ones. Tables merge key by key, but
+    one that names another ``kind`` than the table below it replaces it whole.
 
     Args:
         kind: The pydantic model of the whole file.
         path: The TOML file.
         overrides: ``section.key=value`` each; the value is TOML (``1e-4``, ``true``,
-            ``[1, 2]``), and anything that is not TOML is taken as a string.
+            ``[1, 2]``), and anything that is not TOML is taken as a string. The last one holds.
+        shipped: A folder where an extended file is looked for if it is not beside its user.
 
     Raises:
-        ConfigError: The file is missing or not TOML, an override has no ``=``, or a key is
-            unknown or out of range. The message names the file and each key.
+        ConfigError: A file is missing, not TOML or extends itself, an override has no ``=``, or
+            a key is unknown or out of range. The message names the file and each key.
     """
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    for override in overrides or []:
-        _apply(values, override)
-    return parse(kind, values, source=str(path))
-
-
-def parse(kind: type[Config], values: dict[str, Any], source: str) -> Config:
-    """Check values against a model; ``source`` names them in the message.
-
-    Raises:
-        ConfigError: A key is unknown, missing or out of range.
-    """
+    layers = [*_layers(path, shipped, ()), Layer(None, _tree(overrides or []))]
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = _merged(values, layer.values)
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{source}:\n{_explain(error, kind)}") from error
+        raise ConfigError(f"{path}:\n{_explain(error, kind, layers, path)}") from error
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"override {override!r}: write it as section.key=value")
-    *sections, last = key.strip().split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
-    values[last] = _value(text.strip())
+def _layers(path: Path, shipped: Path | None, chain: tuple[Path, ...]) -> list[Layer]:
+    """A file below all that it extends: in the order in which values take effect."""
+    chain = (*chain, path)
+    if path.resolve() in {before.resolve() for before in chain[:-1]}:
+        raise ConfigError(f"{_arrows(chain)}: extends itself")
+    values = _read(path, chain)
+    extended = values.pop("extends", [])
+    names = [extended] if isinstance(extended, str) else extended
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{_arrows(chain)}: extends {extended!r}: give a file, or a list of them")
+    below: list[Layer] = []
+    for name in names:
+        if Path(name).is_absolute():
+            raise ConfigError(
+                f"{_arrows(chain)}: extends {name!r}: give the path from this file's own folder"
+            )
+        other = path.parent / name
+        if shipped and not other.exists() and (shipped / name).exists():
+            other = shipped / name
+        below += _layers(other, shipped, chain)
+    return [*below, Layer(path, values)]
+
+
+def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{_arrows(chain)}: no such file") from error
+    except OSError as error:
+        raise ConfigError(f"{_arrows(chain)}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{_arrows(chain)}: not valid TOML: {error}") from error
+
+
+def _arrows(chain: tuple[Path, ...]) -> str:
+    return " -> ".join(map(str, chain))
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """The values of ``above``, and those of ``below`` where it has none."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and not _of_another_kind(old, value):
+            result[key] = _merged(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _of_another_kind(below: dict[str, Any], above: dict[str, Any]) -> bool:
+    return "kind" in below and "kind" in above and below["kind"] != above["kind"]
+
+
+def _tree(overrides: list[str]) -> dict[str, Any]:
+    """Overrides as the tables that a file would hold."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"override {override!r}: write it as section.key=value")
+        *sections, last = key.strip().split(".")
+        table = tree
+        for section in sections:
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
+        table[last] = _value(text.strip())
+    return tree
 
 
 def _value(text: str) -> Any:
@@ -76,24 +137,42 @@ def _value(text: str) -> Any:
         return text
 
 
-def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
+def _explain(error: ValidationError, kind: type[BaseModel], layers: list[Layer], path: Path) -> str:
     lines = []
     for fault in error.errors():
-        location, section = _resolve(kind, fault["loc"])
+        location, sections = _resolve(kind, fault["loc"])
         key = ".".join(location)
         if fault["type"] == "extra_forbidden":
-            known = ", ".join(sorted(section.model_fields))
-            lines.append(f"  {key}: unknown key; known here: {known}")
-        else:
+            line = f"{key}: unknown key; known here: {', '.join(sorted(sections[0].model_fields))}"
+        elif fault["type"] == "union_tag_not_found":
+            line = f"{key}: needs a kind, one of: {', '.join(str(_tag(each)) for each in sections)}"
+        elif key:
             given = json.dumps(fault["input"], default=str)
-            lines.append(f"  {key}: {fault['msg']} (got {given[:200]})")
+            line = f"{key}: {fault['msg']} (got {given[:200]})"
+        else:
+            line = fault["msg"]
+        source = _source(location, layers)
+        lines.append(f"  {line}" if source in {None, path} else f"  {line} (set in {source})")
     return "\n".join(lines)
+
+
+def _source(location: list[str], layers: list[Layer]) -> Path | None:
+    """The last file that says something of a key; None for an override, or if nothing does."""
+    for layer in layers[::-1]:
+        found: Any = layer.values
+        for part in location:
+            if not isinstance(found, dict):
+                break  # an element of a list
+            found = found.get(part)
+        if found is not None:
+            return layer.source
+    return None
 
 
 def _resolve(
     kind: type[BaseModel], location: tuple[int | str, ...]
-) -> tuple[list[str], type[BaseModel]]:
-    """A fault's key as the user writes it, and the section that it stands in."""
+) -> tuple[list[str], list[type[BaseModel]]]:
+    """A fault's key as the user writes it, and the section, or the alternatives, it stands in."""
     key: list[str] = []
     choices: list[type[BaseModel]] = [kind]
     for part in map(str, location):
@@ -106,7 +185,7 @@ def _resolve(
         inner = _sections(field.annotation) if field else []
         if inner:
             choices = inner
-    return key, choices[0]
+    return key, choices
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:

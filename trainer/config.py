@@ -1,6 +1,7 @@
 """The sections of a recipe."""
 
 import hashlib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -211,19 +212,23 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply ``section.key=value`` overrides.
 
     A recipe that ships with the package is found by its bare name (``demo`` or ``demo.toml``)
-    from anywhere.
+    from anywhere, and so it is where another one extends it.
 
     Raises:
         ConfigError: The file is missing, or a key is unknown or out of range.
     """
     if not path.exists() and path.parent == Path():
-        shipped = RECIPES / path.with_suffix(".toml")
-        if not shipped.exists():
-            known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
-            raise ConfigError(f"{path}: no such file, and no recipe of that name; known: {known}")
-        path = shipped
-    return load(Recipe, path, overrides)
+        name = path.name.removesuffix(".toml")
+        if not (RECIPES / f"{name}.toml").exists():
+            names = [recipe.stem for recipe in RECIPES.glob("*.toml")]
+            near = ", ".join(get_close_matches(name, names, n=4))
+            raise ConfigError(
+                f"{path}: no such file, and no recipe of that name; "
+                + (f"near it: {near}" if near else "`hyper3 recipes` lists those that ship")
+            )
+        path = RECIPES / f"{name}.toml"
+    return load(Recipe, path, overrides, shipped=RECIPES)
 
 
 RECIPES = Path(__file__).parent / "recipes"
-"""The recipes that ship with the package."""
+"""The recipes that ship with the package; what they share is in its folder `parts`."""
