@@ -1,8 +1,9 @@
 """Samples -> batches: what one optimizer step needs, counted and indexed by the loader."""
 
+import hashlib
 import logging
 import signal
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +29,34 @@ _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 
 
 @dataclass(frozen=True)
+class Links:
+    """What belongs together: rows of pictures and of distinct texts, and ids of the same things.
+
+    Ids are digests of what they stand for, so that they are equal across batches and processes.
+    """
+
+    caption: Tensor  # (n,) text of each image
+    caption_id: Tensor  # (n,)
+    part_text: Tensor  # (p,)
+    part_text_id: Tensor  # (p,)
+    part_id: Tensor  # (p,) of the thing that a part shows or names
+    part_owner: Tensor  # (p,) image of each part
+    part_count: Tensor  # (n,)
+    query_text: Tensor  # (q,)
+    query_text_id: Tensor  # (q,)
+    query_parent: Tensor  # (q,) text of the parent; 0 where there is none
+    query_owner: Tensor  # (q,)
+    query_has_parent: Tensor  # (q,) 1.0 or 0.0
+    query_weight: Tensor  # (q,)
+
+    def to(self, device: torch.device) -> "Links":
+        """The same links on a device."""
+        return Links(
+            *(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self))
+        )
+
+
+@dataclass(frozen=True)
 class Batch:
     """n whole images, their p parts, and the q non-root queries of their captions.
 
@@ -37,33 +66,24 @@ class Batch:
 
     pixels: Tensor  # (n + p, side, side, 3) uint8: the wholes, then the parts
     tokens: tuple[Tensor, ...]  # groups of (texts, length) int64, padded with 0
-    caption: Tensor  # (n,) text of each image
-    part_text: Tensor  # (p,)
-    part_owner: Tensor  # (p,) image of each part
-    part_count: Tensor  # (n,)
-    part_id: Tensor  # (p,) equal for parts that show or name the same thing
-    query_text: Tensor  # (q,)
-    query_parent: Tensor  # (q,) text of the parent; 0 where there is none
-    query_has_parent: Tensor  # (q,) 1.0 or 0.0
-    query_owner: Tensor  # (q,)
+    links: Links
     query_slot: Tensor  # (q,) owner * query_slots + its place among the owner's queries
-    query_weight: Tensor  # (q,)
     query_slots: int  # most queries of any image of the batch
     skipped: tuple[str, ...]  # why samples were left out
     truncated: int  # texts cut to the context length
 
     def __len__(self) -> int:
-        return len(self.caption)
+        return len(self.links.caption)
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        moved: dict[str, Tensor | tuple[Tensor, ...]] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                moved[field.name] = value.to(device, non_blocking=True)
-        moved["tokens"] = tuple(group.to(device, non_blocking=True) for group in self.tokens)
-        return replace(self, **moved)  # type: ignore[arg-type]  # fields by name
+        return replace(
+            self,
+            pixels=self.pixels.to(device, non_blocking=True),
+            tokens=tuple(group.to(device, non_blocking=True) for group in self.tokens),
+            links=self.links.to(device),
+            query_slot=self.query_slot.to(device, non_blocking=True),
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,13 @@ def collate(
     query_text, parent, owner, weight, slot = [], [], [], [], []
     slots = max(options.max_queries - 1, 1)
     for number, sample in enumerate(samples):
-        queries = build_queries(sample.caption, sample.phrases, limit=options.max_queries)
+        queries = build_queries(
+            sample.caption,
+            sample.phrases,
+            limit=options.max_queries,
+            phrase_parent=options.phrase_parent,
+            phrases_end_at_sentences=options.phrases_end_at_sentences,
+        )
         rows = [row(query.text) for query in queries]
         active = [place for place, query in enumerate(queries) if query.weight > 0]
         query_text += [rows[place] for place in active]
@@ -140,29 +166,43 @@ def collate(
     order, groups = _group([entry.ids for entry in encoded], tokenizer)
     place = torch.empty(len(order), dtype=torch.int64)
     place[order] = torch.arange(len(order))
+    text_id = _ids(texts)
+    names = [name.casefold() for sample in samples for name in sample.names]
     pictures = [sample.image for sample in samples]
     pictures += [part for sample in samples for part in sample.parts]
-    names = [name.casefold() for sample in samples for name in sample.names]
-    identity = {name: number for number, name in enumerate(dict.fromkeys(names))}
     count = torch.tensor([len(sample.parts) for sample in samples])
     parents = torch.tensor(parent, dtype=torch.int64)
+    links = Links(
+        caption=place[caption],
+        caption_id=text_id[caption],
+        part_text=place[part_text],
+        part_text_id=text_id[part_text],
+        part_id=_ids(names),
+        part_owner=torch.repeat_interleave(torch.arange(len(samples)), count),
+        part_count=count,
+        query_text=place[query_text],
+        query_text_id=text_id[query_text],
+        query_parent=torch.where(parents >= 0, place[parents], 0),
+        query_owner=torch.tensor(owner, dtype=torch.int64),
+        query_has_parent=(parents >= 0).float(),
+        query_weight=torch.tensor(weight, dtype=torch.float32),
+    )
     return Batch(
         pixels=torch.from_numpy(np.stack(pictures)),
         tokens=groups,
-        caption=place[caption],
-        part_text=place[part_text],
-        part_owner=torch.repeat_interleave(torch.arange(len(samples)), count),
-        part_count=count,
-        part_id=torch.tensor([identity[name] for name in names], dtype=torch.int64),
-        query_text=place[query_text],
-        query_parent=torch.where(parents >= 0, place[parents], 0),
-        query_has_parent=(parents >= 0).float(),
-        query_owner=torch.tensor(owner, dtype=torch.int64),
+        links=links,
         query_slot=torch.tensor(slot, dtype=torch.int64),
-        query_weight=torch.tensor(weight, dtype=torch.float32),
         query_slots=slots,
         skipped=tuple(skipped),
         truncated=sum(entry.truncated for entry in encoded),
+    )
+
+
+def _ids(words: Iterable[str]) -> Tensor:
+    """A digest of 63 bits of each."""
+    digests = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words]
+    return torch.tensor(
+        [int.from_bytes(digest, "big") >> 1 for digest in digests], dtype=torch.int64
     )
 
 
@@ -224,6 +264,8 @@ class Schedule:
     seed: int
     first_step: int
     last_step: int
+    rank: int = 0
+    ranks: int = 1  # processes that share each batch
 
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:
         step, start, epoch = self.first_step, 0, 0
@@ -232,7 +274,7 @@ class Schedule:
             for row in order[max(step - start, 0) :]:
                 if step == self.last_step:
                     return
-                yield epoch, row.tolist()
+                yield epoch, row[self.rank :: self.ranks].tolist()
                 step += 1
             start, epoch = start + len(order), epoch + 1
 

@@ -50,21 +50,21 @@ class Checkpoint:
         return sha256(self.path / _MODEL)
 
 
+def path_of(folder: Path, step: int) -> Path:
+    """Where a run keeps the checkpoint of a step."""
+    return folder / "checkpoints" / f"{step:08d}"
+
+
 def save(
-    folder: Path,
-    step: int,
-    samples: int,
-    recipe: Recipe,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-) -> Path:
-    """Write ``folder/checkpoints/STEP`` and remove the oldest beyond ``run.keep``.
+    target: Path, samples: int, recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Write a checkpoint at `path_of` its step and remove the oldest beyond ``run.keep``.
 
     Raises:
         StorageError: The disk is full or the folder cannot be written; earlier checkpoints
             are as they were.
     """
-    target = folder / "checkpoints" / f"{step:08d}"
+    folder, step = target.parent.parent, int(target.name)
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         with storage_errors(folder):
@@ -91,7 +91,6 @@ def save(
     older = [path for path in _stored(folder) if path.name <= target.name]
     for old in older[: -recipe.run.keep]:
         shutil.rmtree(old)
-    return target
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -155,14 +154,35 @@ def load_model(checkpoint: Checkpoint, model: nn.Module) -> None:
         raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
 
 
-def load_optimizer(
-    checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    """Put the optimizer's state back, parameter by parameter.
+def load_towers(checkpoint: Checkpoint, model: nn.Module) -> None:
+    """Put the weights of both towers, and nothing else, into a model.
 
     Raises:
-        CheckpointError: The state of a parameter is missing.
+        CheckpointError: A tower is of another shape; the message lists keys.
     """
+    tensors = load_file(checkpoint.path / _MODEL)
+    towers = ("image_tower.", "text_tower.")
+    taken = {name: value for name, value in tensors.items() if name.startswith(towers)}
+    try:
+        missing, unexpected = model.load_state_dict(taken, strict=False)
+    except RuntimeError as error:
+        raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
+    wrong = [name for name in missing if name.startswith(towers)] + unexpected
+    if wrong:
+        raise CheckpointError(
+            f"{checkpoint.path / _MODEL}: its towers are others than this recipe's: "
+            f"{', '.join(wrong[:5])}"
+        )
+
+
+def load_optimizer(
+    checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> list[str]:
+    """Put the optimizer's state back, parameter by parameter; returns those it has none of.
+
+    Such a parameter begins as in a new run: no gradient of it was ever taken.
+    """
+    fresh: list[str] = []
     tensors = load_file(checkpoint.path / _OPTIMIZER)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
@@ -174,10 +194,12 @@ def load_optimizer(
                 if key.rpartition("/")[0] == name
             }
             if not state:
-                raise CheckpointError(f"{checkpoint.path / _OPTIMIZER}: nothing for {name}")
+                fresh.append(name)
+                continue
             optimizer.state[parameter] = {
                 key: tensor.to(parameter.device) for key, tensor in state.items()
             }
+    return fresh
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import hashlib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -208,6 +208,22 @@ class Recipe(Section):
         ).hexdigest()
 
 
+def difference(a: Recipe, b: Recipe) -> list[str]:
+    """The keys, as section.key, in which two recipes differ."""
+    return _difference(a.model_dump(), b.model_dump())
+
+
+def _difference(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key in dict.fromkeys([*a, *b]):
+        old, new = a.get(key), b.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            keys += _difference(old, new, f"{prefix}{key}.")
+        elif old != new:
+            keys.append(f"{prefix}{key}")
+    return keys
+
+
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply ``section.key=value`` overrides.
 
@@ -220,11 +236,11 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     if not path.exists() and path.parent == Path():
         name = path.name.removesuffix(".toml")
         if not (RECIPES / f"{name}.toml").exists():
-            names = [recipe.stem for recipe in RECIPES.glob("*.toml")]
-            near = ", ".join(get_close_matches(name, names, n=4))
+            names = sorted((recipe.stem for recipe in RECIPES.glob("*.toml")), key=len)
+            near = [known for known in names if name in known] or get_close_matches(name, names)
             raise ConfigError(
-                f"{path}: no such file, and no recipe of that name; "
-                + (f"near it: {near}" if near else "`hyper3 recipes` lists those that ship")
+                f"{path}: no such file, and no recipe of that name; `hyper3 recipes` lists those "
+                "that ship" + (f", near it: {', '.join(near[:4])}" if near else "")
             )
         path = RECIPES / f"{name}.toml"
     return load(Recipe, path, overrides, shipped=RECIPES)

@@ -13,7 +13,7 @@ import torch
 from core.image import ImageSpec, Pixels, normalise
 from core.text import TextSpec, Tokenizer
 from trainer.checkpoint import Checkpoint, find, load_model
-from trainer.model import Hyper3
+from trainer.model import DualEncoder
 from trainer.vocabulary import write_tokenizer
 
 Item = TypeVar("Item")
@@ -28,10 +28,10 @@ class CheckpointEncoder:
         recipe = checkpoint.recipe
         self.name = f"{recipe.name} at step {checkpoint.step:,}"
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._model = Hyper3(recipe)
+        self._model = DualEncoder(recipe)
         load_model(checkpoint, self._model)
         self._model.to(self._device).eval()
-        self.curvature = float(self._model.curvature.detach())
+        self.space = self._model.fixed_space()
         self._spec = ImageSpec(side=recipe.data.side)
         with TemporaryDirectory() as folder:
             file = Path(folder) / "tokenizer.json"

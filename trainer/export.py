@@ -33,7 +33,7 @@ from core.image import ImageSpec, normalise
 from core.text import TextSpec, Tokenizer
 from trainer.batch import Decoded, decode_sample, validation_rows
 from trainer.checkpoint import Checkpoint, load_model
-from trainer.model import Hyper3
+from trainer.model import DualEncoder
 from trainer.shards import find_shards, index_shards
 from trainer.storage import storage_errors
 from trainer.vocabulary import write_tokenizer
@@ -55,7 +55,7 @@ _EXAMPLES = (
 
 
 class _ImageGraph(nn.Module):
-    def __init__(self, model: Hyper3) -> None:
+    def __init__(self, model: DualEncoder) -> None:
         super().__init__()
         self.model = model
 
@@ -65,7 +65,7 @@ class _ImageGraph(nn.Module):
 
 
 class _TextGraph(nn.Module):
-    def __init__(self, model: Hyper3) -> None:
+    def __init__(self, model: DualEncoder) -> None:
         super().__init__()
         self.model = model
 
@@ -100,7 +100,12 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
             raise BundleError(
                 f"{out}: holds other weights already; --force replaces it, or give another --out"
             )
-    model = Hyper3(recipe)
+    if recipe.objective.kind in {"clip", "atmg", "phyclip"}:
+        raise BundleError(
+            f"{checkpoint.path}: a bundle holds points of one hyperboloid that are compared by "
+            f"distance, and {recipe.objective.kind} has others; measure it with `hyper3 eval`"
+        )
+    model = DualEncoder(recipe)
     load_model(checkpoint, model)
     model.eval()
     temporary = out.with_name(f".{out.name}.tmp")
@@ -117,7 +122,7 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
 
 
 def _write_bundle(
-    checkpoint: Checkpoint, model: Hyper3, temporary: Path, out: Path, weights: str
+    checkpoint: Checkpoint, model: DualEncoder, temporary: Path, out: Path, weights: str
 ) -> Manifest:
     """All files of the bundle, in a folder beside its place."""
     recipe = checkpoint.recipe
@@ -137,7 +142,7 @@ def _write_bundle(
         name=recipe.name,
         dim=recipe.model.dim,
         curvature=float(model.curvature.detach()),
-        logit_scale=float(model.scales().whole.detach()),
+        logit_scale=float(model.scalars().whole.scale.detach()),
         image=image_spec,
         text=text_spec,
         recipe_digest=recipe.digest(),
@@ -167,7 +172,7 @@ def _bundle_before(out: Path) -> Manifest | None:
 
 
 def measure_parity(
-    model: Hyper3,
+    model: DualEncoder,
     pixels: npt.NDArray[np.float32],
     tokens: Sequence[npt.NDArray[np.int64]],
     folder: Path,
@@ -249,7 +254,7 @@ def _group(texts: Sequence[str], tokenizer: Tokenizer) -> list[npt.NDArray[np.in
     return [tokenizer.pad(ids), *(tokenizer.pad([row]) for row in ids[: len(_EXAMPLES)])]
 
 
-def _write_graphs(model: Hyper3, probe: _Probe, folder: Path) -> None:
+def _write_graphs(model: DualEncoder, probe: _Probe, folder: Path) -> None:
     batch = torch.export.Dim("batch")
     length = torch.export.Dim("length", min=2, max=model.text_tower.context_length)
     pixels, tokens = torch.from_numpy(probe.pixels[:2]), torch.from_numpy(probe.tokens[0][:2])

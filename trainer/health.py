@@ -5,16 +5,17 @@ import math
 import torch
 from torch import Tensor
 
-from core.lorentz import MIN_RADIUS, radius
+from core.lorentz import MIN_RADIUS
+from core.spaces import Euclidean
 from trainer.config import Recipe
-from trainer.model import MAX_LOG_SCALE, Hyper3
+from trainer.model import MAX_LOG_SCALE, DualEncoder
 from trainer.objectives.nodes import Nodes
 
 
 @torch.no_grad()
-def measure(model: Hyper3, nodes: Nodes) -> dict[str, Tensor]:
+def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
     """The learned scalars, and the mean geodesic radius of every kind of node."""
-    curvature = model.curvature
+    space = model.space
     kinds = {
         "image": nodes.images,
         "text": nodes.texts,
@@ -23,20 +24,28 @@ def measure(model: Hyper3, nodes: Nodes) -> dict[str, Tensor]:
         "query_image": nodes.query_images,
         "query_text": nodes.query_texts,
     }
+    scalars = model.scalars()
+    numbers = {
+        "scalar/global_scale": scalars.whole.scale,
+        "scalar/local_scale": scalars.part.scale,
+        "scalar/global_local_scale": scalars.cross.scale,
+    }
+    if isinstance(space, Euclidean):
+        return numbers
     radii = {
-        f"radius/{kind}": radius(points, curvature).mean()
+        f"radius/{kind}": space.radius(points).mean()
         for kind, points in kinds.items()
         if len(points)
     }
-    scales = model.scales()
-    return radii | {
-        "scalar/curvature": curvature,
-        "scalar/global_scale": scales.whole,
-        "scalar/local_scale": scales.part,
-        "scalar/global_local_scale": scales.cross,
-        "scalar/visual_alpha": model.visual_alpha.exp(),
-        "scalar/textual_alpha": model.textual_alpha.exp(),
-    }
+    return (
+        numbers
+        | radii
+        | {
+            "scalar/curvature": scalars.curvature.mean(),
+            "scalar/visual_alpha": model.visual_alpha.exp().mean(),
+            "scalar/textual_alpha": model.textual_alpha.exp().mean(),
+        }
+    )
 
 
 def warnings(recipe: Recipe, numbers: dict[str, float]) -> list[str]:

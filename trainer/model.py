@@ -1,30 +1,54 @@
-"""Towers, projections and lift, and the scalars that are learned beside them."""
+"""Towers, projections and space, and the scalars that are learned beside them."""
 
 import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from core import lorentz
 from core.errors import ConfigError
-from trainer.batch import Batch
+from core.spaces import Euclidean, Lorentz, Product
+from trainer.batch import Batch, Links
 from trainer.config import Recipe
-from trainer.objectives.nodes import Nodes, Scales
+from trainer.objectives.nodes import Nodes, Scalars, Temperature
+from trainer.objectives.options import (
+    AtmgObjective,
+    ClipObjective,
+    Hyper3Objective,
+    Objective,
+    PhyclipObjective,
+    WholePart,
+)
 from trainer.pooling import QueryPooling
 from trainer.towers import TextTower, build_image_tower
+
+if TYPE_CHECKING:
+    from core.spaces import Space
 
 MAX_LOG_SCALE = math.log(100)
 """Inverse temperatures stay within 100 (CLIP)."""
 
-_CURVATURE_SPAN = 10.0  # learned within a tenth and ten times its start (MERU)
+CURVATURE_SPAN = 10.0
+"""The curvature is learned within a tenth and ten times its start (MERU)."""
+
+_ATMG_CURVATURE_SPAN = 5.0
 
 
-class Hyper3(nn.Module):
-    """The dual encoder on the hyperboloid, with the query pooling that only training uses."""
+class Tangents(NamedTuple):
+    """What the towers give for one batch, before the lift; all ``(..., dim)``."""
+
+    images: Tensor  # (n, dim)
+    part_images: Tensor  # (p, dim)
+    query_images: Tensor  # (q, dim); (0, dim) where no loss needs them
+    texts: Tensor  # (distinct texts, dim)
+
+
+class DualEncoder(nn.Module):
+    """Two towers into one space; with queries, the pooling that only training uses."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
-        section = recipe.model
+        section, self.objective = recipe.model, recipe.objective
         self.image_tower = build_image_tower(recipe.image_tower, recipe.data.side)
         self.text_tower = TextTower(recipe.text_tower)
         bias = section.projection_bias
@@ -32,45 +56,119 @@ class Hyper3(nn.Module):
         self.text_proj = nn.Linear(self.text_tower.width, section.dim, bias=bias)
         for projection in (self.image_proj, self.text_proj):
             nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
-        patch_width = self.image_tower.patch_width
-        if patch_width % section.pooling_heads:
-            raise ConfigError(
-                f"model.pooling_heads {section.pooling_heads} does not divide the patches' width "
-                f"{patch_width}"
+        self._add_query_nodes(section.pooling_heads)
+        self._add_scalars(recipe)
+        self._frozen = [
+            tower
+            for tower, options in (
+                (self.image_tower, recipe.image_tower),
+                (self.text_tower, recipe.text_tower),
             )
-        self.pooling = QueryPooling(self.text_tower.width, patch_width, section.pooling_heads)
+            if options.frozen
+        ]
+        for tower in self._frozen:
+            tower.requires_grad_(requires_grad=False)
+        if not recipe.optim.decay_idle_pooling:
+            for module in self._idle_modules():
+                module.requires_grad_(requires_grad=False)
+        self.train()
+
+    def _add_query_nodes(self, heads: int) -> None:
+        """The pooling: of every Hyper3-CLIP, so that its ablations share their checkpoints."""
+        self.pooling: QueryPooling | None = None
+        if not (isinstance(self.objective, Hyper3Objective) or self.objective.needs_pooling):
+            return
+        patch_width = self.image_tower.patch_width
+        if patch_width % heads:
+            raise ConfigError(
+                f"model.pooling_heads {heads} does not divide the patches' width {patch_width}"
+            )
+        self.pooling = QueryPooling(self.text_tower.width, patch_width, heads)
         # The visual node shares the image projection, so it must have the width of a feature.
         self.node_proj = (
             nn.Identity()
             if patch_width == self.image_tower.width
             else nn.Linear(patch_width, self.image_tower.width)
         )
-        start = -math.log(section.dim) / 2
-        self.visual_alpha = nn.Parameter(torch.tensor(start))
-        self.textual_alpha = nn.Parameter(torch.tensor(start))
-        self.log_curv = nn.Parameter(
-            torch.tensor(math.log(section.curvature)), requires_grad=section.learn_curvature
+
+    def _add_scalars(self, recipe: Recipe) -> None:
+        """Scales of both modalities, curvature and temperatures, each as its logarithm."""
+        section, objective = recipe.model, recipe.objective
+        factors = objective.factors if isinstance(objective, PhyclipObjective) else None
+        shape = () if factors is None else (factors,)
+        self._curved = not isinstance(objective, ClipObjective)
+        if self._curved:
+            start = -math.log(section.dim // (factors or 1)) / 2
+            self.visual_alpha = nn.Parameter(torch.full(shape, start))
+            self.textual_alpha = nn.Parameter(torch.full(shape, start))
+            self.log_curv = nn.Parameter(
+                torch.full(shape, math.log(section.curvature)),
+                requires_grad=section.learn_curvature,
+            )
+            span = _ATMG_CURVATURE_SPAN if isinstance(objective, AtmgObjective) else CURVATURE_SPAN
+            self.curvature_bounds = (section.curvature / span, section.curvature * span)
+        self.temperatures = nn.ModuleDict(
+            {
+                name: _Temperature(start, objective.contrast, curved=self._curved)
+                for name, start in _temperatures(objective).items()
+            }
         )
-        self.global_logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-        self.local_logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.05)))
-        self.global_local_logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.06)))
-        self._log_curv_bounds = (
-            math.log(section.curvature / _CURVATURE_SPAN),
-            math.log(section.curvature * _CURVATURE_SPAN),
-        )
+
+    def _idle_modules(self) -> list[nn.Module]:
+        """Modules that no loss of this recipe reaches."""
+        if self.pooling is None or self.objective.needs_pooling:
+            return []
+        if self.objective.needs_visual_nodes:  # of means
+            return [self.pooling]
+        return [self.pooling, self.node_proj]
+
+    def anchor(self) -> Tensor:
+        """0, of every trained value that a loss may pass by: its gradient is 0 then, not absent.
+
+        An idle pooling decays by it where the recipe says so, and processes that wait for each
+        other's gradients find one of every temperature.
+        """
+        beside = [module.parameters() for module in (*self._idle_modules(), self.temperatures)]
+        values = [value for values in beside for value in values if value.requires_grad]
+        if self._curved and self.log_curv.requires_grad:
+            values.append(self.log_curv)
+        return 0 * torch.stack([value.sum() for value in values]).sum()
+
+    def train(self, mode: bool = True) -> "DualEncoder":  # noqa: FBT001, FBT002 - torch's
+        """As ever, but that frozen towers keep their running statistics."""
+        super().train(mode)
+        for tower in self._frozen:
+            tower.eval()
+        return self
 
     @property
     def curvature(self) -> Tensor:
-        """C > 0, with gradient."""
-        return self.log_curv.exp()
+        """C > 0, with gradient: ``()``, or ``(factors,)``; 0 in Euclidean space."""
+        return self.log_curv.exp() if self._curved else self.image_proj.weight.new_zeros(())
 
-    def scales(self) -> Scales:
-        """The inverse temperatures, with gradient."""
-        return Scales(
-            self.global_logit_scale.exp(),
-            self.local_logit_scale.exp(),
-            self.global_local_logit_scale.exp(),
-        )
+    @property
+    def space(self) -> "Space":
+        """Where the points lie, with gradient to the curvature."""
+        return self._space(self.curvature)
+
+    def fixed_space(self) -> "Space":
+        """The same in numpy: for evaluation."""
+        curvature = self.curvature.detach().double().cpu().numpy()
+        return self._space(curvature if curvature.ndim else float(curvature))
+
+    def _space(self, curvature: Any) -> "Space":
+        if isinstance(self.objective, ClipObjective):
+            return Euclidean()
+        if isinstance(self.objective, PhyclipObjective):
+            return Product(curvature, self.objective.norm)
+        angled = isinstance(self.objective, AtmgObjective)
+        return Lorentz(curvature, "angle" if angled else "distance")
+
+    def scalars(self) -> Scalars:
+        """Curvature and temperatures, with gradient; a system with one has it everywhere."""
+        made = {name: module() for name, module in self._learned_temperatures().items()}
+        whole = made["whole"]
+        return Scalars(self.curvature, whole, made.get("part", whole), made.get("cross", whole))
 
     @torch.no_grad()
     def clamp_scalars(self) -> None:
@@ -79,25 +177,34 @@ class Hyper3(nn.Module):
         The stored values are clamped, not the ones in use, so that a bound can be left again
         (docs/mathematics.md).
         """
-        self.visual_alpha.clamp_(max=0)
-        self.textual_alpha.clamp_(max=0)
-        self.log_curv.clamp_(*self._log_curv_bounds)
-        for scale in (
-            self.global_logit_scale,
-            self.local_logit_scale,
-            self.global_local_logit_scale,
-        ):
-            scale.clamp_(max=MAX_LOG_SCALE)
+        if self._curved:
+            self.visual_alpha.clamp_(max=0)
+            self.textual_alpha.clamp_(max=0)
+            low, high = self.curvature_bounds
+            self.log_curv.clamp_(math.log(low), math.log(high))
+        for temperature in self._learned_temperatures().values():
+            temperature.log_scale.clamp_(max=MAX_LOG_SCALE)
+
+    def _learned_temperatures(self) -> "dict[str, _Temperature]":
+        named = self.temperatures.items()
+        return {name: module for name, module in named if isinstance(module, _Temperature)}
 
     def image_tangents(self, feature: Tensor) -> Tensor:
         """Tangents, ``(n, dim)``, of features of the image tower."""
-        tangents: Tensor = self.image_proj(feature) * self.visual_alpha.exp()
-        return tangents
+        projected: Tensor = self.image_proj(feature)
+        return self._scaled(projected, self.visual_alpha) if self._curved else projected
 
     def text_tangents(self, state: Tensor) -> Tensor:
         """Tangents, ``(n, dim)``, of states of the text tower."""
-        tangents: Tensor = self.text_proj(state) * self.textual_alpha.exp()
-        return tangents
+        projected: Tensor = self.text_proj(state)
+        return self._scaled(projected, self.textual_alpha) if self._curved else projected
+
+    def _scaled(self, projected: Tensor, log_scale: Tensor) -> Tensor:
+        if log_scale.ndim == 0:
+            return projected * log_scale.exp()
+        factors = projected.unflatten(-1, (len(log_scale), -1))
+        scaled: Tensor = (factors * log_scale.exp()[:, None]).flatten(-2)
+        return scaled
 
     def encode_images(self, images: Tensor) -> Tensor:
         """Tangents of ``(n, 3, side, side)`` normalised pixels."""
@@ -107,51 +214,78 @@ class Hyper3(nn.Module):
         """Tangents of ``(n, length)`` token ids."""
         return self.text_tangents(self.text_tower(tokens))
 
-    def nodes(self, batch: Batch, images: Tensor, *, queries: bool) -> Nodes:
-        """All points of a batch.
+    def forward(self, batch: Batch, images: Tensor) -> Tangents:
+        """All tangents of a batch, in float32.
 
         Args:
-            batch: Indices and tokens.
+            batch: Links and tokens.
             images: ``(n + p, 3, side, side)`` augmented and normalised wholes and parts.
-            queries: Whether the query pooling runs; without it there are no query nodes.
         """
         n = len(batch)
         seen = self.image_tower(images)
         states = self.text_tower(*batch.tokens)
         visual = [seen.feature]
-        if queries:
-            pooled = self.pooling(
-                seen.patches[:n], states[batch.query_text], batch.query_slot, batch.query_slots
-            )
-            visual.append(self.node_proj(pooled))
+        if self.objective.needs_visual_nodes and self.pooling is not None:
+            if self.objective.needs_pooling:
+                queries = states[batch.links.query_text]
+                found = self.pooling(seen.patches[:n], queries, batch.query_slot, batch.query_slots)
+            else:
+                found = seen.patches[:n].mean(1)[batch.links.query_owner]
+            visual.append(self.node_proj(found))
         # From here on in float32: a lift multiplies what bfloat16 would round off.
         with torch.autocast(images.device.type, enabled=False):
-            curvature = self.curvature
-            texts = lorentz.lift(self.text_tangents(states.float()), curvature)
             features = torch.cat([feature.float() for feature in visual])
-            points = lorentz.lift(self.image_tangents(features), curvature)
-        return _gather(batch, points, texts)
+            tangents = self.image_tangents(features)
+            texts = self.text_tangents(states.float())
+        wholes, parts, queries = tangents.tensor_split((n, len(images)))
+        return Tangents(wholes, parts, queries, texts)
+
+    def nodes(self, tangents: Tangents, links: Links) -> Nodes:
+        """Every point by its index."""
+        lift = self.space.lift
+        images, parts, queries, texts = (lift(rows) for rows in tangents)
+        return Nodes(
+            images=images,
+            texts=texts[links.caption],
+            text_id=links.caption_id,
+            part_images=parts,
+            part_texts=texts[links.part_text],
+            part_owner=links.part_owner,
+            part_count=links.part_count,
+            part_id=links.part_id,
+            part_text_id=links.part_text_id,
+            query_images=queries,
+            query_texts=texts[links.query_text],
+            query_text_id=links.query_text_id,
+            query_parents=texts[links.query_parent],
+            query_owner=links.query_owner,
+            query_weight=links.query_weight,
+            query_has_parent=links.query_has_parent,
+        )
 
 
-def _gather(batch: Batch, visual: Tensor, texts: Tensor) -> Nodes:
-    """Every node by its index; ``visual`` holds wholes, parts, and queries where they were made."""
-    n, p = len(batch), len(batch.part_owner)
-    queries = visual[n + p :]
-    q = len(queries)
-    return Nodes(
-        images=visual[:n],
-        texts=texts[batch.caption],
-        text_id=batch.caption,
-        part_images=visual[n : n + p],
-        part_texts=texts[batch.part_text],
-        part_owner=batch.part_owner,
-        part_count=batch.part_count,
-        part_id=batch.part_id,
-        part_text_id=batch.part_text,
-        query_images=queries,
-        query_texts=texts[batch.query_text[:q]],
-        query_parents=texts[batch.query_parent[:q]],
-        query_owner=batch.query_owner[:q],
-        query_weight=batch.query_weight[:q],
-        query_has_parent=batch.query_has_parent[:q],
-    )
+class _Temperature(nn.Module):
+    """A learned inverse temperature, and for the sigmoid loss a bias."""
+
+    def __init__(self, start: float, contrast: str, *, curved: bool) -> None:
+        super().__init__()
+        if contrast == "sigmoid":
+            start = 10.0  # SigLIP's; its bias of -10 puts a cosine of 1 at the logit 0,
+        self.log_scale = nn.Parameter(torch.tensor(math.log(start)))
+        self.bias: nn.Parameter | None = None
+        if contrast == "sigmoid":  # where a distance of 0 is by itself
+            self.bias = nn.Parameter(torch.tensor(0.0 if curved else -10.0))
+
+    def forward(self) -> Temperature:
+        """With gradient."""
+        return Temperature(self.log_scale.exp(), self.bias)
+
+
+def _temperatures(objective: Objective) -> dict[str, float]:
+    """The inverse temperatures that a system learns, and where they start (CLIP; UNCHA)."""
+    names = {"whole": 1 / 0.07}
+    if isinstance(objective, ClipObjective) and objective.needs_queries:
+        names |= {"part": 1 / 0.07}
+    if isinstance(objective, WholePart):
+        names |= {"part": 1 / 0.05, "cross": 1 / 0.06}
+    return names

@@ -24,7 +24,7 @@ from core.errors import DataError
 from trainer import health
 from trainer.batch import Batch, Unusable, reason
 from trainer.config import Recipe
-from trainer.model import Hyper3
+from trainer.model import DualEncoder
 from trainer.step import Evaluation, StepResult
 from trainer.storage import storage_errors
 
@@ -37,6 +37,7 @@ class Record:
     recipe: Recipe
     console: Console
     first: int
+    leads: bool = True  # of several processes one writes
     skipped: Counter[str] = field(default_factory=Counter)
     _waited: float = 0.0
     _since: float = 0.0
@@ -44,9 +45,10 @@ class Record:
     _held_out_named: bool = False
 
     def __enter__(self) -> Self:
-        with storage_errors(self.folder):
-            self._board = SummaryWriter(str(self.folder / "tensorboard"))
-            self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
+        if self.leads:
+            with storage_errors(self.folder):
+                self._board = SummaryWriter(str(self.folder / "tensorboard"))
+                self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -57,7 +59,7 @@ class Record:
         )
         self._bar.start()
         self._task = self._bar.add_task(
-            self.recipe.name, total=self.recipe.optim.steps, completed=self.first, told=""
+            self.recipe.name, total=self.recipe.last_step, completed=self.first, told=""
         )
         self._since = time.perf_counter()
         return self
@@ -69,9 +71,10 @@ class Record:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
-        with contextlib.suppress(OSError):  # of a full disk, which has been told already
-            self._board.close()
-            self._lines.close()
+        if self.leads:
+            with contextlib.suppress(OSError):  # of a full disk, which has been told already
+                self._board.close()
+                self._lines.close()
         for why, count in self.skipped.most_common():
             self.console.print(f"[yellow]left out {count:,} samples:[/] {why}")
 
@@ -93,12 +96,14 @@ class Record:
                 )
             yield batch
 
-    def step(self, step: int, model: Hyper3, batch: Batch, result: StepResult, rate: float) -> None:
+    def step(
+        self, step: int, model: DualEncoder, batch: Batch, result: StepResult, rate: float
+    ) -> None:
         """Note one step; every ``run.log_every`` steps, report."""
         self._note_skipped(batch.skipped)
         self._samples += len(batch)
         self._bar.update(self._task, completed=step)
-        if step % self.recipe.run.log_every and step != self.recipe.optim.steps:
+        if step % self.recipe.run.log_every and step != self.recipe.last_step:
             return
         numbers = {
             name: float(value)
@@ -154,6 +159,8 @@ class Record:
             self._say(f"saved {path}")
 
     def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
+        if not self.leads:
+            return
         line: dict[str, Any] = {"split": split, "step": step, "time": time.time(), **numbers}
         with storage_errors(self.folder):
             self._lines.write(json.dumps(line) + "\n")

@@ -3,10 +3,9 @@
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -21,12 +20,14 @@ from trainer.batch import (
     load_batches,
     validation_rows,
 )
-from trainer.config import Recipe
-from trainer.model import Hyper3
+from trainer.config import Recipe, difference
+from trainer.distributed import World, exchange, join, spread
+from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
 from trainer.record import Record
 from trainer.shards import ShardIndex, find_shards, index_shards
-from trainer.step import evaluate, train_step
+from trainer.start import begin
+from trainer.step import Training, evaluate, train_step
 from trainer.storage import storage_errors, write_json
 from trainer.vocabulary import write_tokenizer
 
@@ -37,78 +38,98 @@ def train(recipe: Recipe, console: Console) -> Path:
     """Train, or go on from the newest checkpoint of the run; returns the last checkpoint.
 
     Every sample of a step, and all randomness, follow from (seed, step): a run that was
-    stopped takes the same steps as one that was not.
+    stopped takes the same steps as one that was not. Started by torchrun, each process takes
+    its share of every batch.
 
     Raises:
-        CheckpointError: The folder holds a run of another recipe.
+        CheckpointError: The folder holds a run of another recipe, or the run that this one
+            continues is of another.
         DataError: Shards are missing or unusable.
         StorageError: The folder cannot be written, another training runs in it, or the disk
             is full.
-        TrainingDiverged: A gradient is not finite.
+        TrainingDiverged: Too many gradients in a row are not finite.
     """
+    device = _device(recipe)
+    with join(device.type) as world:
+        if device.type == "cuda" and recipe.run.device == "auto":
+            device = torch.device("cuda", world.local_rank)
+        if not world.leads:
+            return _train(recipe, Console(quiet=True), device, world)
+        with closing(take_lock(recipe.folder)):
+            return _train(recipe, console, device, world)
+
+
+def _train(recipe: Recipe, console: Console, device: torch.device, world: World) -> Path:
     folder = recipe.folder
-    with closing(take_lock(folder)):
-        return _train(recipe, folder, console)
-
-
-def _train(recipe: Recipe, folder: Path, console: Console) -> Path:
-    before = _resumable(folder, recipe)
-    if before and before.step >= recipe.optim.steps:
+    before = _resumable(folder, recipe, world)
+    if before and before.step >= recipe.last_step:
         console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
         return before.path
-    device = _device(recipe)
     torch.manual_seed(recipe.run.seed)
-    model = Hyper3(recipe).to(device)
+    model = DualEncoder(recipe).to(device)
     optimizer = build_optimizer(model, recipe.optim)
-    first = 0
-    if before:
-        checkpoint.load_model(before, model)
-        checkpoint.load_optimizer(before, model, optimizer)
-        first = before.step
-    data = _open_data(recipe, folder)
-    _announce(console, recipe, model, data, device, first)
+    training = Training(recipe, model, model, optimizer, world)
+    started = begin(training, before)
+    if world.size > 1:
+        training = replace(training, spread=spread(model, device))
+    data = _open_data(recipe, folder, world)
+    _announce(console, training, data, device, started.step)
     if before and before.samples != len(data.train):
         console.print(
             f"[yellow]data.train now holds {len(data.train):,} samples, not {before.samples:,}: "
             "from here on the run differs from one that was not stopped[/]"
         )
-    with Record(folder, recipe, console, first) as record, _stop_signal() as stop:
-        return _loop(model, optimizer, recipe, data, device, record, stop, first)
+    for told in started.told:
+        console.print(told)
+    recording = Record(folder, recipe, console, started.step, leads=world.leads)
+    with recording as record, _stop_signal() as stop:
+        return _loop(training, data, device, record, stop, started.step)
 
 
 def _loop(
-    model: Hyper3,
-    optimizer: torch.optim.Optimizer,
-    recipe: Recipe,
-    data: "Data",
-    device: torch.device,
-    record: Record,
-    stop: "Stop",
-    first: int,
+    training: Training, data: "Data", device: torch.device, record: Record, stop: "Stop", first: int
 ) -> Path:
-    folder, options = recipe.folder, recipe.optim
+    recipe, world = training.recipe, training.world
     generator = torch.Generator(device)
-    schedule = Schedule(data.train, options.batch_size, recipe.run.seed, first, options.steps)
+    schedule = Schedule(
+        data.train, recipe.optim.batch_size, recipe.run.seed, first, recipe.last_step,
+        world.rank, world.size,
+    )  # fmt: skip
     step = first
     with closing(load_batches(data.dataset, schedule, recipe.data.workers)) as batches:
         for batch in record.waiting(batches):
-            rate = learning_rate(step, options)
-            for group in optimizer.param_groups:
+            shares = exchange(
+                batch,
+                world,
+                query_images=recipe.objective.needs_visual_nodes,
+                stop=stop.asked,
+            )
+            rate = learning_rate(step, recipe.optim)
+            for group in training.optimizer.param_groups:
                 group["lr"] = rate
-            generator.manual_seed(recipe.run.seed * 1_000_003 + step)
-            result = train_step(model, batch.to(device), optimizer, recipe, generator)
+            seed = (recipe.run.seed * 1_000_003 + step) * world.size + world.rank
+            generator.manual_seed(seed)
+            result = train_step(training, batch.to(device), shares, generator)
             step += 1
-            record.step(step, model, batch, result, rate)
-            last = step == options.steps or stop.asked
-            if data.val and (step % recipe.run.eval_every == 0 or step == options.steps):
+            record.step(step, training.model, batch, result, rate)
+            last = step == recipe.last_step or shares.stop
+            if _is_due(step, recipe.run.eval_every, recipe) and data.val and world.leads:
                 held_out = load_batches(data.val_dataset, data.val, workers=0)
-                record.evaluation(step, evaluate(model, held_out, recipe, device))
+                record.evaluation(step, evaluate(training, held_out, device))
             if step % recipe.run.save_every == 0 or last:
-                path = checkpoint.save(folder, step, len(data.train), recipe, model, optimizer)
+                path = checkpoint.path_of(recipe.folder, step)
+                if world.leads:
+                    checkpoint.save(
+                        path, len(data.train), recipe, training.model, training.optimizer
+                    )
                 record.saved(path, last=last)
             if last:
                 return path
     raise AssertionError("the schedule ends at the last step")
+
+
+def _is_due(step: int, every: int, recipe: Recipe) -> bool:
+    return step % every == 0 or step == recipe.last_step
 
 
 @dataclass(frozen=True)
@@ -128,12 +149,14 @@ class Stop:
     asked: bool = False
 
 
-def _open_data(recipe: Recipe, folder: Path) -> Data:
-    write_tokenizer(folder / TOKENIZER)
+def _open_data(recipe: Recipe, folder: Path, world: World) -> Data:
+    if world.leads:
+        write_tokenizer(folder / TOKENIZER)
+    world.wait()
     spec = TextSpec(context_length=recipe.text_tower.context_length)
 
     def dataset(index: ShardIndex) -> BatchDataset:
-        return BatchDataset(index, folder / TOKENIZER, spec, recipe.data, recipe.run.seed)
+        return BatchDataset(index, folder / TOKENIZER, spec, recipe.needed, recipe.run.seed)
 
     train_index = index_shards(find_shards(recipe.data.train))
     if recipe.data.val is None:
@@ -143,30 +166,19 @@ def _open_data(recipe: Recipe, folder: Path) -> Data:
     return Data(train_index, dataset(train_index), dataset(val_index), rows)
 
 
-def _resumable(folder: Path, recipe: Recipe) -> checkpoint.Checkpoint | None:
+def _resumable(folder: Path, recipe: Recipe, world: World) -> checkpoint.Checkpoint | None:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     before = checkpoint.newest(folder)
     if before and before.recipe.digest() != recipe.digest():
-        changed = _difference(before.recipe.model_dump(), recipe.model_dump())
+        changed = difference(before.recipe, recipe)
         raise CheckpointError(
             f"{folder}: holds a run of another recipe (step {before.step:,}; differs in "
             f"{', '.join(changed)}); give another run.out, or remove the folder"
         )
-    write_json(folder / "recipe.json", recipe.model_dump(mode="json"))
+    if world.leads:
+        write_json(folder / "recipe.json", recipe.model_dump(mode="json"))
     return before
-
-
-def _difference(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """The keys, as section.key, in which two recipes differ."""
-    keys: list[str] = []
-    for key in dict.fromkeys([*a, *b]):
-        old, new = a.get(key), b.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            keys += _difference(old, new, f"{prefix}{key}.")
-        elif old != new:
-            keys.append(f"{prefix}{key}")
-    return keys
 
 
 def _device(recipe: Recipe) -> torch.device:
@@ -182,13 +194,15 @@ def _device(recipe: Recipe) -> torch.device:
 
 
 def _announce(
-    console: Console, recipe: Recipe, model: Hyper3, data: Data, device: torch.device, first: int
+    console: Console, training: Training, data: Data, device: torch.device, first: int
 ) -> None:
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    recipe = training.recipe
+    trained = sum(value.numel() for value in training.model.parameters() if value.requires_grad)
+    processes = f" x {training.world.size} processes" if training.world.size > 1 else ""
     console.print(
-        f"{recipe.name}: {parameters / 1e6:.1f} M parameters on {device} "
-        f"({recipe.optim.precision}), {len(data.train):,} samples, batches of "
-        f"{recipe.optim.batch_size}, steps {first:,} to {recipe.optim.steps:,} -> {recipe.folder}"
+        f"{recipe.name}: {recipe.objective.kind}, {trained / 1e6:.1f} M trained parameters on "
+        f"{device}{processes} ({recipe.optim.precision}), {len(data.train):,} samples, batches of "
+        f"{recipe.optim.batch_size}, steps {first:,} to {recipe.last_step:,} -> {recipe.folder}"
     )
 
 

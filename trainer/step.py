@@ -1,22 +1,23 @@
 """One optimizer step, and one pass over held-out data."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from core import lorentz
-from core.errors import DataError, TrainingDiverged
+from core.errors import DataError
 from core.evaluation.retrieval import retrieval
 from core.image import IMAGENET_MEAN, IMAGENET_STD
 from trainer.augment import augment, to_float
 from trainer.batch import Batch, Unusable
 from trainer.config import Recipe
+from trainer.distributed import Shares, World, gather
 from trainer.health import measure
-from trainer.model import Hyper3
-from trainer.objectives.hyper3 import hyper3_objective
+from trainer.model import DualEncoder
+from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
 
 
@@ -27,45 +28,50 @@ class StepResult:
     terms: dict[str, Tensor]
     nodes: Nodes
     grad_norm: Tensor
+    taken: bool  # not where the gradient is not finite: the weights are as before
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a step needs beside its batch."""
+
+    recipe: Recipe
+    model: DualEncoder
+    spread: nn.Module  # the model itself, or wrapped for several processes
+    optimizer: torch.optim.Optimizer
+    world: World
 
 
 def train_step(
-    model: Hyper3,
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    recipe: Recipe,
-    generator: torch.Generator,
+    training: Training, batch: Batch, shares: Shares, generator: torch.Generator
 ) -> StepResult:
-    """Take one optimizer step.
-
-    Raises:
-        TrainingDiverged: The gradient is not finite; the weights are as before.
-    """
-    optimizer.zero_grad(set_to_none=True)
+    """Take one optimizer step, unless the gradient is not finite."""
+    recipe, model = training.recipe, training.model
+    training.optimizer.zero_grad(set_to_none=True)
     images = normalise(augment(batch.pixels, recipe.augment, generator))
-    terms, nodes = losses(model, batch, images, recipe)
-    terms["loss"].backward()
+    terms, nodes = losses(training, batch, images, shares)
+    (terms["loss"] + model.anchor()).backward()
     grad_norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.optim.max_grad_norm)
-    if not grad_norm.isfinite():  # the step's one wait for the device
-        named = ", ".join(f"{name} {value.item():.4g}" for name, value in terms.items())
-        raise TrainingDiverged(
-            f"gradient norm is {grad_norm.item()}; lower optim.peak_lr. Terms: {named}"
-        )
-    optimizer.step()
-    model.clamp_scalars()
-    return StepResult({name: term.detach() for name, term in terms.items()}, nodes, grad_norm)
+    taken = bool(grad_norm.isfinite())  # the step's one wait for the device
+    if taken:
+        training.optimizer.step()
+        model.clamp_scalars()
+    detached = {name: term.detach() for name, term in terms.items()}
+    return StepResult(detached, nodes, grad_norm, taken)
 
 
 def losses(
-    model: Hyper3, batch: Batch, images: Tensor, recipe: Recipe
+    training: Training, batch: Batch, images: Tensor, shares: Shares
 ) -> tuple[dict[str, Tensor], Nodes]:
-    """Every term of the objective on normalised pictures, and the nodes it was taken of."""
-    device = images.device.type
+    """Every term of the objective over all processes' pictures, and the nodes it was taken of."""
+    device, recipe = images.device.type, training.recipe
     with torch.autocast(device, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
-        nodes = model.nodes(batch, images, queries=recipe.objective.query_weight > 0)
+        tangents = training.spread(batch, images)
     # Distances lose digits in bfloat16 that no scale gives back.
     with torch.autocast(device, enabled=False):
-        terms = hyper3_objective(nodes, model.scales(), model.curvature, recipe.objective)
+        everyone = gather(tangents, shares, training.world)
+        nodes = training.model.nodes(everyone, shares.links.to(images.device))
+        terms = loss_terms(nodes, training.model.scalars(), recipe.objective)
     return terms, nodes
 
 
@@ -79,34 +85,40 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: Hyper3, batches: Iterable[Batch | Unusable], recipe: Recipe, device: torch.device
+    training: Training, batches: Iterable[Batch | Unusable], device: torch.device
 ) -> Evaluation:
     """Losses and retrieval of held-out batches, with running statistics and no augmentation.
+
+    This process does it alone.
 
     Raises:
         DataError: No held-out sample can be used.
     """
+    model = training.model
+    alone = replace(training, spread=model, world=World())
     model.eval()
     collected: list[dict[str, float]] = []
     sizes: list[int] = []
-    images, texts = [], []
+    image_points, text_points = [], []
     skipped: list[str] = []
     for loaded in batches:
         skipped += loaded.skipped
         if isinstance(loaded, Unusable):
             continue
         batch = loaded.to(device)
-        terms, nodes = losses(model, batch, normalise(to_float(batch.pixels)), recipe)
+        images = normalise(to_float(batch.pixels))
+        terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
         collected.append(
             {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
         )
         sizes.append(len(batch))
-        images.append(nodes.images.float().cpu().numpy())
-        texts.append(nodes.texts.float().cpu().numpy())
+        image_points.append(nodes.images.float().cpu().numpy())
+        text_points.append(nodes.texts.float().cpu().numpy())
     model.train()
     if not collected:
         raise DataError(f"no held-out sample can be used: {skipped[0]}")
-    return Evaluation(_means(collected, sizes) | _recalls(model, images, texts), tuple(skipped))
+    numbers = _means(collected, sizes) | _recalls(model, image_points, text_points)
+    return Evaluation(numbers, tuple(skipped))
 
 
 def normalise(images: Tensor) -> Tensor:
@@ -117,10 +129,10 @@ def normalise(images: Tensor) -> Tensor:
 
 
 def _recalls(
-    model: Hyper3, images: Sequence[lorentz.Array], texts: Sequence[lorentz.Array]
+    model: DualEncoder, images: Sequence[lorentz.Array], texts: Sequence[lorentz.Array]
 ) -> dict[str, float]:
     image, text = np.concatenate(images), np.concatenate(texts)
-    result = retrieval(image, text, np.arange(len(text)), float(model.curvature))
+    result = retrieval(image, text, np.arange(len(text)), model.fixed_space())
     return {
         f"recall/{direction}@{k}": 100 * value
         for direction, by_k in (

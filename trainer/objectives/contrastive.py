@@ -1,78 +1,92 @@
-"""Contrastive terms: softmax over negative distances, rows against columns.
-
-Each group is half the sum of its two directions (method of UNCHA and Hyper3-CLIP).
-"""
+"""Contrastive terms: each row of similarities is to find its own column."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from core.lorentz import pairwise_distance
+from trainer.objectives.nodes import Nodes, Scalars, Temperature
+
+
+def match(
+    similarity: Tensor,
+    own: Tensor,
+    temperature: Temperature,
+    excluded: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    """Mean loss of the rows: cross-entropy, or SigLIP's sum over single pairs.
+
+    SigLIP (arXiv:2303.15343): ``Σ_j softplus(∓(s·similarity + b))``, minus for the own column.
+
+    Args:
+        similarity: ``(rows, columns)``; larger is nearer.
+        own: ``(rows,)`` the right column of each row.
+        temperature: Its bias decides for the sigmoid.
+        excluded: ``(rows, columns)`` pairs that are neither right nor negatives.
+        count: ``(columns,)`` how often each column stands in the denominator of the softmax: k
+            copies of a logit are that logit plus ln k, so the copies are never made. A column
+            with count 0 stands nowhere. Single pairs have no denominator: the sigmoid takes
+            each column once.
+
+    Returns:
+        The loss, 0 without rows.
+    """
+    if len(similarity) == 0:
+        return similarity.sum()
+    logits = temperature.scale * similarity
+    if temperature.bias is not None:
+        logits = logits + temperature.bias
+    right = logits.gather(1, own[:, None])[:, 0]
+    if excluded is not None:
+        logits = logits.masked_fill(excluded, -torch.inf)
+    if temperature.bias is not None:
+        return (functional.softplus(logits).sum(1) - right).mean()
+    if count is not None:
+        logits = logits + count.to(logits.dtype).log()
+    return (torch.logsumexp(logits, 1) - right).mean()
 
 
 def symmetric(
-    a: Tensor, b: Tensor, scale: Tensor, curvature: Tensor, repeated: Tensor | None = None
+    similarity: Tensor, temperature: Temperature, repeated: Tensor | None = None
 ) -> Tensor:
-    """Half the cross-entropies of a against b and b against a; row i belongs to column i.
+    """Half the losses of the rows and of the columns; row i belongs to column i.
 
     Args:
-        a: Points, ``(n, dim + 1)``.
-        b: Points, ``(n, dim + 1)``.
-        scale: Inverse temperature.
-        curvature: c > 0.
+        similarity: ``(n, n)``.
+        temperature: Of the logits.
         repeated: ``(n, n)`` pairs that are no negatives, as `repeats` gives them.
-
-    Returns:
-        The loss, 0 for n = 0.
     """
-    if len(a) == 0:
-        return a.sum()
-    logits = -scale * pairwise_distance(a, b, curvature)
-    if repeated is not None:
-        logits = logits.masked_fill(repeated, -torch.inf)
-    target = torch.arange(len(a), device=a.device)
-    rows = functional.cross_entropy(logits, target)
-    columns = functional.cross_entropy(logits.T, target)
-    return (rows + columns) / 2
+    own = torch.arange(len(similarity), device=similarity.device)
+    rows = match(similarity, own, temperature, repeated)
+    return (rows + match(similarity.T, own, temperature, repeated)) / 2
 
 
 def part_to_whole(
     part: Tensor,
     whole: Tensor,
-    owner: Tensor,
-    scale: Tensor,
-    curvature: Tensor,
-    count: Tensor | None = None,
-    shows: Tensor | None = None,
+    nodes: Nodes,
+    scalars: Scalars,
+    *,
+    repeated_columns: bool,
+    shows: Tensor | None,
 ) -> Tensor:
-    """Cross-entropy of parts against all wholes of the other modality; the owner's is right.
+    """Parts against all wholes of the other modality; the owner's is right (UNCHA).
 
-    With ``count`` a whole stands once in the denominator for each of its parts, the paper's
-    "repeated" columns: k copies of a logit are that logit plus ln k, so the copies are never
-    made. Without, each whole stands once.
+    The rows are multiplied by ``τ = exp(-u / 2)`` of the part's uncertainty, as a constant.
 
     Args:
         part: Points, ``(p, dim + 1)``.
         whole: Points, ``(n, dim + 1)``.
-        owner: ``(p,)`` row of each part's whole.
-        scale: Inverse temperature.
-        curvature: c > 0.
-        count: ``(n,)`` parts of each whole, or ``None`` for unique columns. A whole without
-            parts stands nowhere then, as in the paper.
+        nodes: For owners and counts.
+        scalars: Curvature, and the temperature of the group.
+        repeated_columns: Whether a whole stands once for each of its parts.
         shows: ``(p, n)`` other wholes that show the same thing, and so are no negatives.
-
-    Returns:
-        The loss, 0 for p = 0.
     """
-    if len(part) == 0:
-        return part.sum()
     confidence = torch.exp(-uncertainty(part).detach() / 2).clamp(0.1, 10)
-    logits = -scale * confidence[:, None] * pairwise_distance(part, whole, curvature)
-    own = logits.gather(1, owner[:, None])[:, 0]
-    if shows is not None:
-        logits = logits.masked_fill(shows, -torch.inf)
-    columns = logits if count is None else logits + count.to(logits.dtype).log()
-    return (torch.logsumexp(columns, 1) - own).mean()
+    similarity = -confidence[:, None] * pairwise_distance(part, whole, scalars.curvature)
+    count = nodes.part_count if repeated_columns else None
+    return match(similarity, nodes.part_owner, scalars.cross, shows, count)
 
 
 def repeats(*identities: Tensor) -> Tensor:
@@ -81,11 +95,13 @@ def repeats(*identities: Tensor) -> Tensor:
     return shared.fill_diagonal_(False)  # noqa: FBT003 - the value of the cells
 
 
-def wholes_that_repeat(repeated: Tensor, owner: Tensor, wholes: int) -> Tensor:
-    """For each part, ``(p, n)``, the other wholes that hold a repeat of it."""
-    held = repeated.new_zeros((len(owner), wholes), dtype=torch.float32)
-    shows = held.index_add_(1, owner, repeated.float()) > 0
-    return shows.scatter_(1, owner[:, None], False)  # noqa: FBT003 - its own whole is right
+def wholes_that_repeat(nodes: Nodes) -> Tensor:
+    """For each part, ``(p, n)``, the other wholes that hold the same thing or phrase."""
+    repeated = repeats(nodes.part_id, nodes.part_text_id)
+    held = repeated.new_zeros((len(repeated), len(nodes.images)), dtype=torch.float32)
+    shows = held.index_add_(1, nodes.part_owner, repeated.float()) > 0
+    own = nodes.part_owner[:, None]
+    return shows.scatter_(1, own, False)  # noqa: FBT003 - its own whole is right
 
 
 def uncertainty(point: Tensor) -> Tensor:

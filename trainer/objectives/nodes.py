@@ -1,4 +1,4 @@
-"""The points of one batch, as the losses see them."""
+"""The points of one batch, and the learned scalars, as the losses see them."""
 
 from dataclasses import dataclass
 
@@ -7,32 +7,44 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Nodes:
-    """Points of wholes, parts and queries; all of one curvature, time first.
+    """Points of wholes, parts and queries.
 
-    Every index was made by the loader, so that no loss has to ask the device how many there are.
+    A point is ``(dim + 1,)``, time first, on a hyperboloid; ``(factors, dim + 1)`` in a product
+    of them; a unit vector ``(dim,)`` in Euclidean space. Every index was made by the loader, so
+    that no loss has to ask the device how many there are. Ids are equal for what is the same.
     """
 
-    images: Tensor  # (n, dim + 1) whole images
-    texts: Tensor  # (n, dim + 1) their captions
-    text_id: Tensor  # (n,) equal for captions that read the same
-    part_images: Tensor  # (p, dim + 1)
-    part_texts: Tensor  # (p, dim + 1)
+    images: Tensor  # (n, ...) whole images
+    texts: Tensor  # (n, ...) their captions
+    text_id: Tensor  # (n,) of the captions
+    part_images: Tensor  # (p, ...)
+    part_texts: Tensor  # (p, ...)
     part_owner: Tensor  # (p,) row of the whole that a part belongs to
     part_count: Tensor  # (n,) parts of each whole
-    part_id: Tensor  # (p,) equal for parts that show or name the same thing
-    part_text_id: Tensor  # (p,) equal for phrases that read the same
-    query_images: Tensor  # (q, dim + 1) visual nodes of the non-root queries
-    query_texts: Tensor  # (q, dim + 1)
-    query_parents: Tensor  # (q, dim + 1) text nodes of the parents; anything where there is none
+    part_id: Tensor  # (p,) of the thing that a part shows or names
+    part_text_id: Tensor  # (p,) of the phrase
+    query_images: Tensor  # (q, ...) visual nodes of the non-root queries; (0, ...) if not made
+    query_texts: Tensor  # (q, ...)
+    query_text_id: Tensor  # (q,)
+    query_parents: Tensor  # (q, ...) text nodes of the parents; anything where there is none
     query_owner: Tensor  # (q,) row of the whole
     query_weight: Tensor  # (q,) reliability w > 0
     query_has_parent: Tensor  # (q,) 1.0 or 0.0
 
 
 @dataclass(frozen=True)
-class Scales:
-    """Inverse temperatures ``exp(log scale)`` of the three contrastive groups."""
+class Temperature:
+    """How similarities become logits: ``scale * similarity + bias``."""
 
-    whole: Tensor
-    part: Tensor
-    cross: Tensor
+    scale: Tensor
+    bias: Tensor | None = None  # of the sigmoid loss; None: softmax
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """What is learned beside the towers, with gradient."""
+
+    curvature: Tensor  # c > 0, (); of each factor of a product, (factors,)
+    whole: Temperature
+    part: Temperature
+    cross: Temperature

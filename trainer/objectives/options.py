@@ -30,9 +30,14 @@ class Contrast(Section):
         return False
 
     @property
+    def needs_visual_nodes(self) -> bool:
+        """Whether a loss reaches visual nodes of queries."""
+        return self.needs_queries
+
+    @property
     def needs_pooling(self) -> bool:
         """Whether queries attend over patches."""
-        return False
+        return self.needs_visual_nodes
 
 
 class ClipObjective(Contrast):
@@ -49,11 +54,6 @@ class ClipObjective(Contrast):
     def needs_queries(self) -> bool:
         """Whether the texts of queries are embedded."""
         return self.query_weight > 0
-
-    @property
-    def needs_pooling(self) -> bool:
-        """Whether queries attend over patches."""
-        return self.needs_queries
 
 
 class MeruObjective(Contrast):
@@ -144,10 +144,15 @@ class Hyper3Objective(WholePart):
         return self.query_weight > 0 and len(self.relations) > 0
 
     @property
+    def needs_visual_nodes(self) -> bool:
+        """Whether a loss reaches visual nodes of queries."""
+        visual = {"image_text", "visual_hierarchy"} & set(self.relations)
+        return self.query_weight > 0 and bool(visual)
+
+    @property
     def needs_pooling(self) -> bool:
         """Whether queries attend over patches."""
-        visual = {"image_text", "visual_hierarchy"} & set(self.relations)
-        return self.query_weight > 0 and bool(visual) and self.visual_nodes == "pooled"
+        return self.needs_visual_nodes and self.visual_nodes == "pooled"
 
 
 Objective = (

@@ -9,26 +9,59 @@ from trainer.objectives.entailment import (
     residual,
 )
 from trainer.objectives.nodes import Nodes
+from trainer.objectives.options import Hyper3Objective
 
 
-def query_terms(nodes: Nodes, curvature: Tensor) -> dict[str, Tensor]:
-    """Relations of every query, weighted by its reliability, divided by their number; scalars.
+def query_terms(nodes: Nodes, curvature: Tensor, options: Hyper3Objective) -> dict[str, Tensor]:
+    """The trained relations of every query, weighted by its reliability and normalised; scalars.
 
     The visual node of a query lies in the cone of its text; the image in the cone of the visual
     node; the text of the parent in the cone of the text. A query without a parent takes no part
     in the last, but counts.
     """
-    weight = nodes.query_weight / max(len(nodes.query_weight), 1)
-    text_weight = weight * nodes.query_has_parent
-    image_text = residual(nodes.query_texts, nodes.query_images, curvature, ACROSS_MODALITIES)
-    visual = residual(
-        nodes.query_images, nodes.images[nodes.query_owner], curvature, WITHIN_MODALITY
-    )
-    text = residual(nodes.query_texts, nodes.query_parents, curvature, WITHIN_MODALITY)
+    weight = nodes.query_weight / _normaliser(nodes, options)
+    terms: dict[str, Tensor] = {}
+    if "image_text" in options.relations:
+        violation = residual(
+            nodes.query_texts, nodes.query_images, curvature, ACROSS_MODALITIES, options.residual
+        )
+        terms["query/image_text"] = (weight * violation).sum()
+    if "visual_hierarchy" in options.relations:
+        general, specific = nodes.query_images, nodes.images[nodes.query_owner]
+        if options.visual_order == "reversed":
+            general, specific = specific, general
+        terms |= _calibrated("visual", general, specific, weight, curvature, options)
+    if "text_hierarchy" in options.relations:
+        parents, has_parent = nodes.query_parents, nodes.query_has_parent
+        if options.parents == "shuffled":
+            parents, has_parent = parents.roll(1, 0), has_parent.roll(1, 0)
+        terms |= _calibrated(
+            "text", nodes.query_texts, parents, weight * has_parent, curvature, options
+        )
+    return terms
+
+
+def _calibrated(
+    side: str,
+    general: Tensor,
+    specific: Tensor,
+    weight: Tensor,
+    curvature: Tensor,
+    options: Hyper3Objective,
+) -> dict[str, Tensor]:
+    """A relation within one modality, and its calibration."""
+    violation = residual(general, specific, curvature, WITHIN_MODALITY, options.residual)
+    calibrated = calibration(general, violation, entropy=options.entropy)
     return {
-        "query/image_text": (weight * image_text).sum(),
-        "query/visual_hierarchy": (weight * visual).sum(),
-        "query/text_hierarchy": (text_weight * text).sum(),
-        "query/visual_calibration": (weight * calibration(nodes.query_images, visual)).sum(),
-        "query/text_calibration": (text_weight * calibration(nodes.query_texts, text)).sum(),
+        f"query/{side}_hierarchy": (weight * violation).sum(),
+        f"query/{side}_calibration": (weight * calibrated).sum(),
     }
+
+
+def _normaliser(nodes: Nodes, options: Hyper3Objective) -> Tensor | int:
+    """What sums over queries are divided by."""
+    if options.query_normaliser == "count":
+        return len(nodes.query_weight)
+    if options.query_normaliser == "weight":
+        return nodes.query_weight.sum()
+    return len(nodes.images) if options.query_normaliser == "images" else 1
