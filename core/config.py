@@ -150,7 +150,7 @@ def _explain(error: ValidationError, kind: type[BaseModel], layers: list[Layer],
             given = json.dumps(fault["input"], default=str)
             line = f"{key}: {fault['msg']} (got {given[:200]})"
         else:
-            line = fault["msg"]
+            line = fault["msg"].removeprefix("Value error, ")
         source = _source(location, layers)
         lines.append(f"  {line}" if source in {None, path} else f"  {line} (set in {source})")
     return "\n".join(lines)

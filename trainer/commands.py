@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
+from rich.table import Table
 
 from trainer.commands_data import app as data_app
 
@@ -28,6 +30,39 @@ def train(
     from trainer.run import train as run  # noqa: PLC0415
 
     run(load_recipe(recipe, overrides), Console(highlight=False))
+
+
+@app.command()
+def recipes(
+    name: Annotated[
+        Path | None, typer.Argument(help="Show every key of this one, a file or a bare name.")
+    ] = None,
+) -> None:
+    """List the recipes that ship with us, or show all that one of them decides."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from trainer.config import RECIPES, load_recipe  # noqa: PLC0415
+
+    console = Console(highlight=False, markup=False)
+    if name:
+        console.print_json(load_recipe(name).model_dump_json())
+        return
+    paths = sorted(
+        (path for path in RECIPES.glob("*.toml") if not path.stem.endswith("-smoke")),
+        key=lambda path: path.stem,
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("recipe", no_wrap=True)  # a name that is cut off is of no use
+    table.add_column("objective", no_wrap=True)
+    table.add_column("what it is")
+    for path in paths:
+        described = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        table.add_row(path.stem, load_recipe(path).objective.kind, described)
+    console.print(table)
+    console.print(
+        "hyper3 train NAME trains one. NAME-smoke is its twin in little, a few steps on\n"
+        "  hyper3 data scenes --out data/smoke --train 256 --val 64 --test 16"
+    )
 
 
 @app.command()
