@@ -95,7 +95,10 @@ class TimmTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """open_clip's CLIP transformer with MERU's initialisation, run over texts of mixed lengths.
+    """open_clip's CLIP transformer, run over texts of mixed lengths.
+
+    Its weights start as MERU's or as those of Hugging Face's CLIPTextModel. Its activation is
+    the exact GELU of the former or the quick one of the latter, x * sigmoid(1.702 x).
 
     All layers but the attention work on single tokens, so the tokens of all texts stand in one
     row of the batch and padding is never computed with; attention runs once per length.
@@ -110,7 +113,10 @@ class TextTower(nn.Module):
             heads=section.heads,
             layers=section.layers,
             output_dim=None,
+            act_layer=_ACTIVATIONS[section.activation],
         )
+        if section.init == "hf":
+            _start_as_hugging_face(self.transformer)
         self.width = section.width
         self.context_length = section.context_length
 
@@ -139,6 +145,24 @@ class TextTower(nn.Module):
         ]
         state: Tensor = tower.ln_final(torch.cat(ends))
         return state
+
+
+_ACTIVATIONS = {"gelu": nn.GELU, "quick_gelu": open_clip.transformer.QuickGELU}
+
+
+def _start_as_hugging_face(tower: open_clip.transformer.TextTransformer) -> None:
+    """Redraw what CLIPTextModel draws otherwise than MERU.
+
+    The attention's two deviations change places, positions are as wide as tokens, and no bias
+    is drawn.
+    """
+    width, layers = tower.width, tower.transformer.layers
+    nn.init.normal_(tower.positional_embedding, std=0.02)
+    for block in tower.transformer.resblocks:
+        nn.init.normal_(block.attn.in_proj_weight, std=(2 * layers * width) ** -0.5)
+        nn.init.normal_(block.attn.out_proj.weight, std=width**-0.5)
+        nn.init.zeros_(block.mlp.c_fc.bias)
+        nn.init.zeros_(block.mlp.c_proj.bias)
 
 
 def _causal_attention(

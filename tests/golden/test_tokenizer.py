@@ -22,6 +22,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(file, TextSpec())
 
 
+SPECIAL = "<|endoftext|> inside <|startoftext|>"
+"""Read by MERU as two tokens and a word, by open_clip as plain characters."""
+
+
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
 def test_ids_are_those_of_meru_with_the_end_restored(
     case: dict[str, Any], tokenizer: Tokenizer
@@ -42,3 +46,13 @@ def test_a_text_of_exactly_the_context_length_is_whole(tokenizer: Tokenizer) -> 
     assert (fits.count, fits.truncated, len(fits.ids)) == (77, False, 77)
     assert (over.count, over.truncated, len(over.ids)) == (78, True, 77)
     assert fits.ids == over.ids
+
+
+def test_cut_and_padded_rows_are_those_of_open_clip(tokenizer: Tokenizer) -> None:
+    cases = [case for case in GOLDEN if case["text"] != SPECIAL]
+    assert len(cases) == len(GOLDEN) - 1
+    rows = tokenizer.pad([tokens.ids for tokens in tokenizer.encode([c["text"] for c in cases])])
+    assert rows.shape == (len(cases), 77)  # one is longer than that
+    for row, case in zip(rows.tolist(), cases, strict=True):
+        ids = case["open_clip"]
+        assert row == [*ids, *[0] * (77 - len(ids))]
