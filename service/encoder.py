@@ -14,6 +14,7 @@ from core.bundle import Bundle, Manifest, open_bundle
 from core.cores import available_cores
 from core.errors import BundleError, Hyper3Error
 from core.image import ImageSpec, Pixels, normalise
+from core.spaces import Lorentz, Space
 from core.text import Tokenizer, Tokens
 from service.workers import Workers
 
@@ -88,7 +89,7 @@ class BundleEncoder:
     """A bundle as the evaluation sees a model: pixels and texts to tangent vectors."""
 
     name: str
-    curvature: float
+    space: Space
     side: int
     encoder: Encoder
     workers: Workers
@@ -135,7 +136,7 @@ def open_bundle_encoder(target: str) -> BundleEncoder | None:
     manifest = bundle.manifest
     workers = Workers(available_cores(), max_waiting=1)
     return BundleEncoder(
-        manifest.name, manifest.curvature, manifest.image.side, Encoder(bundle), workers
+        manifest.name, Lorentz(manifest.curvature), manifest.image.side, Encoder(bundle), workers
     )
 
 

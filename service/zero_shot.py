@@ -10,6 +10,7 @@ import numpy.typing as npt
 from core.errors import Hyper3Error, RequestError, TextError
 from core.evaluation.classification import class_points
 from core.prompts import fill
+from core.spaces import Lorentz
 from service.embedder import Embedder
 
 Doubles = npt.NDArray[np.float64]
@@ -62,7 +63,7 @@ class LabelSets:
             if isinstance(vector, Hyper3Error):
                 raise type(vector)(f"label text {text[:80]!r}: {vector}")
             tangents.append(vector.tangent)
-        return class_points(np.stack(tangents), len(templates), self._curvature)
+        return class_points(np.stack(tangents), len(templates), Lorentz(self._curvature))
 
 
 def probabilities(distances: Doubles, logit_scale: float) -> Doubles:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from core.errors import ConfigError
 from core.image import Pixels
+from core.spaces import Space
 
 Tangents = npt.NDArray[np.float32]
 
@@ -21,8 +22,8 @@ class Encoder(Protocol):
         """What it is called in a report."""
 
     @property
-    def curvature(self) -> float:
-        """C of its space."""
+    def space(self) -> Space:
+        """What its tangents are lifted into, in float64 or plain numbers."""
 
     @property
     def side(self) -> int:

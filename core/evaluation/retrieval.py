@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core import lorentz
 from core.errors import VectorError
+from core.spaces import Space
 
 Points = npt.NDArray[np.floating[Any]]
 Indices = npt.NDArray[np.intp]
 
 _BLOCK = 256  # images at once: 25,000 texts against them take 50 MB
-_TIE = 1e-12  # of the product of the time coordinates; rounding in float64 is about 1e-15
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,19 @@ def retrieval(
     images: Points,
     texts: Points,
     image_of_text: Sequence[int] | Indices,
-    curvature: float,
+    space: Space,
     ks: Sequence[int] = (1, 5, 10),
 ) -> Recalls:
-    """Rank all texts for each image, and all images for each text, by distance.
+    """Rank all texts for each image, and all images for each text, by similarity.
 
-    Distances grow with the negative Lorentz product, so that one matrix product in float64
-    ranks. A wrong item that ties with the right one counts as nearer: a model that sends
-    everything to one point has recall 0, not 1.
+    A wrong item that ties with the right one counts as nearer: a model that sends everything to
+    one point has recall 0, not 1.
 
     Args:
-        images: Points, ``(n, dim + 1)``. One without a text is never asked for texts.
-        texts: Points, ``(m, dim + 1)``.
+        images: Points, ``(n, ...)``. One without a text is never asked for texts.
+        texts: Points, ``(m, ...)``.
         image_of_text: The index of each text's image, ``(m,)``.
-        curvature: c > 0, of both.
+        space: Of both.
         ks: How many nearest are looked at.
 
     Raises:
@@ -56,7 +54,7 @@ def retrieval(
     """
     owner = np.asarray(image_of_text, np.intp)
     images_before, texts_before = _ranks(
-        _points(images, curvature), _points(texts, curvature), owner
+        _points(images, space), _points(texts, space), owner, space
     )
     own = np.bincount(owner, minlength=len(images))
     asked = own > 0
@@ -77,30 +75,40 @@ def chance_of_hit(items: int, right: int, k: int) -> float:
     return 1 - math.comb(items - right, k) / math.comb(items, k) if k < items else 1.0
 
 
-def _ranks(images: Points, texts: Points, owner: Indices) -> tuple[Indices, Indices]:
+def _ranks(images: Points, texts: Points, owner: Indices, space: Space) -> tuple[Indices, Indices]:
     """How many wrong images come before each text's own, and wrong texts before each image's."""
-    own = lorentz.inner(images[owner], texts)
+    own = _own(images, texts, owner, space)
     best = np.full(len(images), -np.inf)
     np.maximum.at(best, owner, own)
-    image_time, text_time = images[:, 0], texts[:, 0]
-    text_bar = own - _TIE * image_time.max() * text_time
-    image_bar = best - _TIE * text_time.max() * image_time
+    image_grain, text_grain = space.grain(images), space.grain(texts)
+    text_bar = own - image_grain.max() * text_grain
+    image_bar = best - text_grain.max() * image_grain
     images_before = np.zeros(len(texts), np.intp)
     texts_before = np.zeros(len(images), np.intp)
-    columns = lorentz.mirror(texts).T
     for start in range(0, len(images), _BLOCK):
-        stop = min(start + _BLOCK, len(images))
-        products = images[start:stop] @ columns
-        mine = np.flatnonzero((owner >= start) & (owner < stop))
-        products[owner[mine] - start, mine] = -np.inf  # what is right is not ahead of itself
-        images_before += (products >= text_bar).sum(axis=0)
-        texts_before[start:stop] = (products >= image_bar[start:stop, None]).sum(axis=1)
+        block = slice(start, start + _BLOCK)
+        ranking = space.ranking(texts, images[block])
+        mine = np.flatnonzero(owner // _BLOCK == start // _BLOCK)
+        ranking[mine, owner[mine] - start] = -np.inf  # what is right is not ahead of itself
+        images_before += (ranking >= text_bar[:, None]).sum(axis=1)
+        texts_before[block] = (ranking >= image_bar[block]).sum(axis=0)
     return images_before, texts_before
 
 
-def _points(points: Points, curvature: float) -> npt.NDArray[np.float64]:
-    """The points in float64, exactly on the hyperboloid."""
-    if not np.isfinite(points).all():
-        rows = np.flatnonzero(~np.isfinite(points).all(axis=1))
+def _own(images: Points, texts: Points, owner: Indices, space: Space) -> npt.NDArray[np.float64]:
+    """The ranking of each text with its own image, rounded as among all others."""
+    own = np.empty(len(texts))
+    for start in range(0, len(images), _BLOCK):
+        mine = np.flatnonzero(owner // _BLOCK == start // _BLOCK)
+        ranking = space.ranking(texts[mine], images[start : start + _BLOCK])
+        own[mine] = ranking[np.arange(len(mine)), owner[mine] - start]
+    return own
+
+
+def _points(points: Points, space: Space) -> npt.NDArray[np.float64]:
+    """The points in float64, exactly in their space."""
+    finite = np.isfinite(points).reshape(len(points), -1).all(axis=1)
+    if not finite.all():
+        rows = np.flatnonzero(~finite)
         raise VectorError(f"{len(rows)} points are not finite, the first at row {rows[0]}")
-    return lorentz.from_space(points[:, 1:].astype(np.float64), curvature)
+    return space.restore(points.astype(np.float64))

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from rich.progress import Progress
 
-from core import lorentz
 from core.errors import DataError, ImageError
 from core.evaluation import classification, entailment
 from core.evaluation.encoder import Encoder, Tangents
@@ -20,6 +19,7 @@ from core.evaluation.report import Measure
 from core.evaluation.retrieval import retrieval
 from core.image import Pixels, Preprocess, resize
 from core.prompts import TEMPLATES, fill
+from core.spaces import Euclidean, Ordered, Space
 
 Points = npt.NDArray[np.float64]
 
@@ -52,7 +52,8 @@ def evaluate(
 ) -> tuple[tuple[Measure, ...], tuple[str, ...]]:
     """Retrieval, naming, radii and entailments, as far as the records have what they need.
 
-    A record whose image cannot be read is left out, with its captions and boxes.
+    Where the space has no order, radii and entailments are left out. A record whose image cannot
+    be read is left out, with its captions and boxes.
 
     Args:
         encoder: What is measured.
@@ -72,10 +73,11 @@ def evaluate(
     embedded = _embed(encoder, records, preprocess, progress, left_out)
     measures = []
     if embedded.image_of_caption:
-        measures += _retrieval(embedded, encoder.curvature)
+        measures += _retrieval(embedded, encoder.space)
     if names is not None:
         measures += _naming(encoder, embedded, names, progress)
-    measures += _hierarchy(encoder, embedded, names, progress)
+    if not isinstance(encoder.space, Euclidean):
+        measures += _hierarchy(encoder, encoder.space, embedded, names, progress)
     return tuple(measures), tuple(left_out)
 
 
@@ -97,7 +99,7 @@ def _embed(
     _check_measurable(read)
     chosen = _chosen_boxes(read)
     boxes: list[tuple[int, Box]] = []
-    crops = np.empty((0, wholes.shape[1]))
+    crops = wholes[:0]
     if chosen:
         squares = _crops(read, chosen, encoder.side, boxes, left_out)
         crops = _images(encoder, squares, progress, len(chosen), "parts")
@@ -114,8 +116,8 @@ def _embed(
     )
 
 
-def _retrieval(embedded: _Embedded, curvature: float) -> list[Measure]:
-    recalls = retrieval(embedded.wholes, embedded.captions, embedded.image_of_caption, curvature)
+def _retrieval(embedded: _Embedded, space: Space) -> list[Measure]:
+    recalls = retrieval(embedded.wholes, embedded.captions, embedded.image_of_caption, space)
     ways = (
         ("text to image", recalls.text_to_image, recalls.text_to_image_chance, recalls.texts),
         ("image to text", recalls.image_to_text, recalls.image_to_text_chance, recalls.images),
@@ -138,8 +140,8 @@ def _naming(
         return []
     texts = [fill(template, name) for name in trained for template in TEMPLATES]
     tangents = _tangents(encoder, texts, progress, "names")
-    classes = classification.class_points(tangents, len(TEMPLATES), encoder.curvature)
-    predicted = classification.classify(embedded.crops[rows], classes, encoder.curvature)
+    classes = classification.class_points(tangents, len(TEMPLATES), encoder.space)
+    predicted = classification.classify(embedded.crops[rows], classes, encoder.space)
     actual = np.array([index[embedded.boxes[row][1].name or ""] for row in rows])
     chance = 1 / len(trained)
     per_class = mean_per_class_accuracy(predicted, actual, len(trained), "observed")
@@ -151,7 +153,11 @@ def _naming(
 
 
 def _hierarchy(
-    encoder: Encoder, embedded: _Embedded, names: Names | None, progress: Progress
+    encoder: Encoder,
+    space: Ordered,
+    embedded: _Embedded,
+    names: Names | None,
+    progress: Progress,
 ) -> list[Measure]:
     """Mean radii, and whether the cones point from the general to the specific."""
     levels: dict[str, Points] = {}
@@ -170,15 +176,14 @@ def _hierarchy(
         "part and whole": (embedded.crops, embedded.wholes[owners]),
         "caption and whole": (embedded.captions, embedded.wholes[embedded.image_of_caption]),
     }
-    c = encoder.curvature
     measures = [
-        Measure("mean radius", level, entailment.mean_radius(points, c), None, len(points))
+        Measure("mean radius", level, entailment.mean_radius(points, space), None, len(points))
         for level, points in levels.items()
         if len(points)
     ]
     for title, (general, specific) in pairs.items():
         if len(general):
-            found = entailment.direction(general, specific, c)
+            found = entailment.direction(general, specific, space)
             group = "the general entails the specific"
             measures.append(Measure(group, title, found.right, 0.5, found.pairs))
     return measures
@@ -268,12 +273,12 @@ def _images(
     encoder: Encoder, squares: Iterable[Pixels], progress: Progress, total: int, title: str
 ) -> Points:
     tangents = encoder.images(progress.track(squares, total, description=title))
-    return lorentz.lift(tangents.astype(np.float64), encoder.curvature)
+    return encoder.space.lift(tangents.astype(np.float64))
 
 
 def _texts(encoder: Encoder, texts: Sequence[str], progress: Progress, title: str) -> Points:
     tangents = _tangents(encoder, texts, progress, title)
-    return lorentz.lift(tangents.astype(np.float64), encoder.curvature)
+    return encoder.space.lift(tangents.astype(np.float64))
 
 
 def _tangents(encoder: Encoder, texts: Sequence[str], progress: Progress, title: str) -> Tangents:

@@ -28,6 +28,7 @@ from core.evaluation.report import Report, render, write_json
 from core.evaluation.retrieval import chance_of_hit, retrieval
 from core.evaluation.suite import evaluate
 from core.image import Pixels
+from core.spaces import Euclidean, Lorentz, Product, Space
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
@@ -35,7 +36,10 @@ COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 class ColourEncoder:
     """Knows three colours: an image is its mean colour, a text the colour it names."""
 
-    name, curvature, side = "colours", 1.0, 8
+    name, side = "colours", 8
+
+    def __init__(self, space: Space | None = None) -> None:
+        self.space: Space = space or Lorentz(1.0)
 
     def images(self, pixels: Iterable[Pixels]) -> Tangents:
         return np.stack([square.mean((0, 1)) / 255 for square in pixels]).astype(np.float32)
@@ -75,6 +79,23 @@ def test_an_encoder_that_knows_is_measured_as_right(data: Path, tmp_path: Path) 
     written = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     chance = written["measures"]["text to image"]["R@1"]["chance"]
     assert chance == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("space", "has_order"), [(Euclidean(), False), (Product(np.array([0.5, 1, 2]), "l1"), True)]
+)
+def test_radii_and_entailments_are_reported_where_the_space_has_an_order(
+    data: Path, space: Space, has_order: bool
+) -> None:
+    names = Names(trained=tuple(Thing(name=colour, group="paint") for colour in COLOURS))
+    with Progress(disable=True) as progress:
+        measures, _ = evaluate(
+            ColourEncoder(space), read_records(data), names, "retrieval", progress
+        )
+    value = {(measure.group, measure.name): measure.value for measure in measures}
+    assert value["text to image", "R@1"] == value["naming of parts, 3 names", "right"] == 1
+    assert (("mean radius", "names") in value) is has_order
+    assert (("the general entails the specific", "caption and whole") in value) is has_order
 
 
 def test_records_of_nothing_cannot_be_measured(data: Path) -> None:
@@ -132,7 +153,7 @@ def test_blockwise_retrieval_is_the_ranking_by_distance() -> None:
     texts = lorentz.lift(random.normal(size=(1_500, 4)), 0.7)
     scores = -lorentz.pairwise_distance(images, texts, 0.7)
     own = owner == np.arange(600)[:, None]
-    found = retrieval(images, texts, owner, 0.7)
+    found = retrieval(images, texts, owner, Lorentz(0.7))
     for k in (1, 5, 10):
         assert found.image_to_text[k] == recall_at_k(scores, own, k)
         assert found.text_to_image[k] == recall_at_k(scores.T, own.T, k)
@@ -140,14 +161,14 @@ def test_blockwise_retrieval_is_the_ranking_by_distance() -> None:
 
 def test_a_model_that_sends_everything_to_one_point_recalls_nothing() -> None:
     same = lorentz.lift(np.full((300, 5), 0.3, np.float32), 1.0)
-    found = retrieval(same, same, range(300), 1.0)
+    found = retrieval(same, same, range(300), Lorentz(1.0))
     assert found.text_to_image == found.image_to_text == {1: 0, 5: 0, 10: 0}
 
 
 def test_points_that_are_not_finite_are_refused() -> None:
     points = np.full((2, 3), np.nan)
     with pytest.raises(VectorError, match="2 points"):
-        retrieval(points, points, [0, 1], 1.0)
+        retrieval(points, points, [0, 1], Lorentz(1.0))
 
 
 def test_chance_is_that_of_drawing_at_random() -> None:
@@ -181,15 +202,15 @@ def test_what_is_no_tree_is_refused() -> None:
 
 def test_a_class_is_the_lift_of_its_mean_tangent() -> None:
     tangents = np.array([[1, 0], [3, 0], [0, 1], [0, 1]], np.float32)
-    classes = class_points(tangents, 2, 1.0)
+    classes = class_points(tangents, 2, Lorentz(1.0))
     assert classes == pytest.approx(lorentz.lift(np.array([[2.0, 0], [0, 1]]), 1.0))
-    assert classify(classes, classes, 1.0).tolist() == [0, 1]
+    assert classify(classes, classes, Lorentz(1.0)).tolist() == [0, 1]
 
 
 def test_cones_point_outward() -> None:
     inner, outer = (lorentz.lift(radius * np.eye(3), 1.0) for radius in (0.5, 2.0))
-    assert direction(inner, outer, 1.0).right == 1
-    assert direction(outer, inner, 1.0).right == 0
+    assert direction(inner, outer, Lorentz(1.0)).right == 1
+    assert direction(outer, inner, Lorentz(1.0)).right == 0
 
 
 @pytest.mark.parametrize(

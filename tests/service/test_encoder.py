@@ -12,6 +12,7 @@ from core import lorentz
 from core.bundle import open_bundle
 from core.errors import BundleError
 from core.evaluation.encoder import open_encoder
+from core.spaces import Lorentz
 from service.encoder import Encoder, open_bundle_encoder, runs
 
 
@@ -44,7 +45,7 @@ def test_texts_run_with_those_of_their_length_and_each_once(bundle: Path) -> Non
 def test_a_bundle_encoder_keeps_the_order_of_texts_and_pixels(bundle: Path) -> None:
     encoder = open_bundle_encoder(str(bundle))
     assert encoder is not None
-    assert (encoder.name, encoder.curvature, encoder.side) == ("tiny", 0.7, 16)
+    assert (encoder.name, encoder.space, encoder.side) == ("tiny", Lorentz(0.7), 16)
     texts = ["a dog", "a red apple on a house", "cat", "the blue dog"]
     together = encoder.texts(texts)
     alone = np.concatenate([encoder.texts([text]) for text in texts])
