@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from core.errors import CheckpointError, ConfigError, DataError, StorageError, TrainingDiverged
 from core.lock import take_lock
 from trainer import checkpoint
-from trainer.config import RECIPES, Recipe, load_recipe
+from trainer.config import Recipe, load_recipe
 from trainer.run import train
 from trainer.shard_writer import Sample, write_shard
 
@@ -215,33 +215,6 @@ def test_a_wrong_key_is_named_with_its_file(
     file.write_text(_toml(recipe.model_dump(mode="json")))
     with pytest.raises(ConfigError, match=message):
         load_recipe(file, [override])
-
-
-def test_a_recipe_that_ships_with_us_is_found_by_its_name() -> None:
-    assert load_recipe(Path("demo")).name == "demo"
-    with pytest.raises(ConfigError, match=r"known: .*demo"):
-        load_recipe(Path("no-such-recipe"))
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.toml")))
-def test_every_recipe_that_ships_is_one(name: str) -> None:
-    recipe = load_recipe(Path(name))
-    assert recipe.name == name
-    assert not name.endswith("-smoke") or recipe.optim.steps <= 20
-
-
-@pytest.mark.parametrize(
-    "name", sorted(path.stem for path in RECIPES.glob("*.toml") if path.stem.endswith("-smoke"))
-)
-def test_every_smoke_recipe_runs(name: str, shards: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(
-        Path(name),
-        [
-            f"data.train={shards}", f"data.val={shards}", f"run.out={tmp_path / 'run'}",
-            "optim.batch_size=8", "optim.steps=2", "data.workers=0", "run.device=cpu",
-        ],
-    )  # fmt: skip
-    assert checkpoint.read(train(recipe, quiet())).step == 2
 
 
 def test_bfloat16_towers_lose_little(changed: Changed, tmp_path: Path) -> None:
