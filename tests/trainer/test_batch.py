@@ -56,21 +56,23 @@ def test_every_node_points_at_its_own_text(tokenizer_file: Path) -> None:
     def ids(texts: list[str]) -> list[list[int]]:
         return [entry.ids for entry in tokenizer.encode(texts)]
 
-    assert text_rows(batch, tokenizer, batch.caption) == ids([s.caption for s in samples])
+    assert text_rows(batch, tokenizer, batch.links.caption) == ids([s.caption for s in samples])
     phrases = [phrase for s in samples for phrase in s.phrases]
-    assert text_rows(batch, tokenizer, batch.part_text) == ids(phrases)
-    assert batch.part_owner.tolist() == [0, 0, 1]
-    assert batch.part_count.tolist() == [2, 1, 0]
+    assert text_rows(batch, tokenizer, batch.links.part_text) == ids(phrases)
+    assert batch.links.part_owner.tolist() == [0, 0, 1]
+    assert batch.links.part_count.tolist() == [2, 1, 0]
     queries = [build_queries(s.caption, s.phrases) for s in samples]
     active = [(o, q, qs) for o, qs in enumerate(queries) for q in qs if q.weight > 0]
-    assert text_rows(batch, tokenizer, batch.query_text) == ids([q.text for _, q, _ in active])
+    assert text_rows(batch, tokenizer, batch.links.query_text) == ids(
+        [q.text for _, q, _ in active]
+    )
     parents = [qs[q.parent].text for _, q, qs in active]
-    assert text_rows(batch, tokenizer, batch.query_parent) == ids(parents)
-    assert batch.query_owner.tolist() == [o for o, _, _ in active]
-    assert batch.query_weight.tolist() == [q.weight for _, q, _ in active]
+    assert text_rows(batch, tokenizer, batch.links.query_parent) == ids(parents)
+    assert batch.links.query_owner.tolist() == [o for o, _, _ in active]
+    assert batch.links.query_weight.tolist() == [q.weight for _, q, _ in active]
     slots = batch.query_slot.tolist()
     assert len(set(slots)) == len(slots)
-    assert [slot // batch.query_slots for slot in slots] == batch.query_owner.tolist()
+    assert [slot // batch.query_slots for slot in slots] == batch.links.query_owner.tolist()
 
 
 def test_each_distinct_text_is_encoded_once(tokenizer_file: Path) -> None:
@@ -79,7 +81,25 @@ def test_each_distinct_text_is_encoded_once(tokenizer_file: Path) -> None:
     batch = collate(samples, tokenizer, DataSection(train="unused", side=16), ())
     rows = [tuple(row.tolist()) for group in batch.tokens for row in group]
     assert len(rows) == len(set(rows)) == 3
-    assert batch.caption[1] == batch.part_text[0] == batch.part_text[1]
+    assert batch.links.caption[1] == batch.links.part_text[0] == batch.links.part_text[1]
+
+
+def test_what_is_the_same_has_the_same_id_in_every_batch(tokenizer_file: Path) -> None:
+    tokenizer = Tokenizer(tokenizer_file, TextSpec())
+    options = DataSection(train="unused", side=16)
+    one = collate([decoded("a dog", "a paw", "a nose")], tokenizer, options, ())
+    other = collate([decoded("a cat", "a nose"), decoded("a dog")], tokenizer, options, ())
+    assert one.links.caption_id[0] == other.links.caption_id[1]
+    assert one.links.part_text_id[1] == other.links.part_text_id[0]
+    assert len({*one.links.part_text_id.tolist(), *other.links.caption_id.tolist()}) == 4
+
+
+def test_processes_share_a_batch_without_a_gap(shards: Path) -> None:
+    index = index_shards(find_shards(str(shards)))
+    whole = [row for _, row in Schedule(index, 7, 0, 0, 5)]
+    shares = [[row for _, row in Schedule(index, 7, 0, 0, 5, rank, 3)] for rank in range(3)]
+    for row, *parts in zip(whole, *shares, strict=True):
+        assert sorted(number for part in parts for number in part) == sorted(row)
 
 
 def test_a_query_without_a_parent_says_so(tokenizer_file: Path) -> None:
@@ -89,7 +109,7 @@ def test_a_query_without_a_parent_says_so(tokenizer_file: Path) -> None:
         DataSection(train="unused", side=16),
         (),
     )
-    assert batch.query_has_parent.tolist() == [0.0]
+    assert batch.links.query_has_parent.tolist() == [0.0]
 
 
 def test_bad_samples_are_left_out_and_counted(tmp_path: Path, tokenizer_file: Path) -> None:
@@ -125,7 +145,7 @@ def test_the_parts_beyond_the_cap_are_left_out_at_random_and_in_order(
     for epoch in range(20):
         batch = dataset[(epoch, [0])]
         assert isinstance(batch, Batch)
-        numbers = [row[2] for row in text_rows(batch, tokenizer, batch.part_text)]
+        numbers = [row[2] for row in text_rows(batch, tokenizer, batch.links.part_text)]
         assert len(numbers) == 4
         assert numbers == sorted(numbers)
         seen.update(numbers)
@@ -150,7 +170,7 @@ def test_worker_processes_change_nothing(
         assert isinstance(one, Batch)
         assert isinstance(other, Batch)
         assert torch.equal(one.pixels, other.pixels)
-        assert torch.equal(one.query_text, other.query_text)
+        assert torch.equal(one.links.query_text_id, other.links.query_text_id)
         assert all(map(torch.equal, one.tokens, other.tokens))
 
 

@@ -8,14 +8,13 @@ import onnx
 import pytest
 from rich.console import Console
 
-from core import lorentz
 from core.bundle import open_bundle
 from core.errors import BundleError, CheckpointError, ParityError
 from trainer import checkpoint
 from trainer import export as exporter
 from trainer.config import Recipe
 from trainer.encoder import open_checkpoint
-from trainer.model import Hyper3
+from trainer.model import DualEncoder
 from trainer.run import train
 
 
@@ -55,7 +54,7 @@ def test_graphs_take_any_batch_and_any_length(run: Path, tmp_path: Path) -> None
         pixels = rng.normal(size=(count, 3, 32, 32)).astype(np.float32)
         tangent, point = image.run(["tangent", "point"], {"pixels": pixels})
         assert tangent.shape == (count, 16)
-        np.testing.assert_allclose(point, lorentz.lift(tangent, encoder.curvature), atol=1e-5)
+        np.testing.assert_allclose(point, encoder.space.lift(tangent), atol=1e-5)
     for length in (2, 5, 40, 77):
         tokens = rng.integers(1, 49_000, (3, length))
         tokens[:, -1] = 49_407
@@ -72,7 +71,7 @@ def test_a_graph_that_differs_is_refused_and_nothing_is_written(
     """The exporter is made to write the graph of a model that was altered on the way."""
     write = exporter._write_graphs
 
-    def altered(model: Hyper3, probe: exporter._Probe, folder: Path) -> None:
+    def altered(model: DualEncoder, probe: exporter._Probe, folder: Path) -> None:
         bias = model.image_proj.weight.data.clone()
         model.image_proj.weight.data.mul_(1.01)
         write(model, probe, folder)

@@ -199,7 +199,7 @@ def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
         ("optim.peak_lr=-1", r"optim\.peak_lr: .*greater than 0"),
         ("optim.peak_lr", "section.key=value"),
         ("image_tower.kind=swin", "image_tower: .*conv"),
-        ("image_tower.foo=3", r"image_tower\.foo: unknown key; known here: kind, widths"),
+        ("image_tower.foo=3", r"image_tower\.foo: unknown key; known here: frozen, kind, widths"),
         ("run.seed=-1", r"run\.seed: .*greater than or equal to 0"),
         ("optim.betas=[1.0,0.98]", r"optim\.betas\.0: .*less than 1"),
         ("image_tower.widths=[0,3]", r"image_tower\.widths\.0: "),
