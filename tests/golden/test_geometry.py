@@ -148,8 +148,12 @@ def test_pairwise_angles_agree_with_atmg(make: Make) -> None:
     golden = GOLDEN["pairwise_angles"]
     roots = lorentz.from_space(make(golden["x"], "float64"), golden["c"])
     leaves = lorentz.from_space(make(golden["y"], "float64"), golden["c"])
-    angles = lorentz.exterior_angle(roots[:, None], leaves[None], golden["c"])
-    assert values(angles) == pytest.approx(np.array(golden["angles"]), rel=1e-6)  # its eps is 1e-8
+    for angles in (
+        lorentz.exterior_angle(roots[:, None], leaves[None], golden["c"]),
+        lorentz.pairwise_exterior_angle(roots, leaves, golden["c"]),
+    ):
+        want = np.array(golden["angles"])
+        assert values(angles) == pytest.approx(want, rel=1e-6)  # its eps is 1e-8
 
 
 @makes
@@ -165,3 +169,78 @@ def test_the_log_map_agrees_with_meru(make: Make) -> None:
 
 def from_golden_space(space: Any, curvature: float, make: Make) -> Any:
     return lorentz.from_space(make(space, "float32"), curvature)
+
+
+@makes
+@pytest.mark.parametrize("curvature", sorted({case["c"] for case in CASES}))
+def test_all_pairs_in_float64_agree_with_the_single_ones(curvature: float, make: Make) -> None:
+    """To what a cosine of unit vectors keeps: √(16 ε) of an angle that is not told from 0."""
+    mine = [case for case in CASES if case["c"] == curvature]
+    a, b = (
+        lorentz.from_space(make([case[f"exp0_{side}"] for case in mine], "float64"), curvature)
+        for side in "ab"
+    )
+    product = np.array([case["inner"] for case in mine])
+    assert values(lorentz.inner(a, b)) == pytest.approx(product, rel=1e-12)
+    for all_pairs, single in (
+        (lorentz.pairwise_distance, lorentz.distance),
+        (lorentz.pairwise_exterior_angle, lorentz.exterior_angle),
+    ):
+        got = values(all_pairs(a, b, curvature))
+        want = values(single(a[:, None], b[None], curvature))
+        assert np.abs(got - want).max() < 2e-7, all_pairs.__name__
+
+
+@makes
+def test_degenerate_values_are_nearer_to_the_truth_than_merus(make: Make) -> None:
+    vector = np.array([0.3, -0.2, 0.5, 0.1, -0.4, 0.2, 0.05, -0.1])
+    unit = vector / np.linalg.norm(vector)
+    x, twice, opposite, near, origin = (
+        lorentz.lift(make(scale * unit, "float32"), 1.0) for scale in (1.0, 2.0, -1.0, 0.1, 0.0)
+    )
+    ours = {
+        "meru pairwise_dist(x,x) f32": (lorentz.distance(x, x, 1.0), 0),
+        "meru half_aperture(norm 0.1) f32": (lorentz.half_aperture(near, 1.0), math.pi / 2),
+        "meru oxy_angle(x,2x) f32 collinear": (lorentz.exterior_angle(x, twice, 1.0), 0),
+        "meru oxy_angle(x,x) f32 coincident": (lorentz.exterior_angle(x, x, 1.0), 0),
+        "meru oxy_angle(x,-x) f32": (lorentz.exterior_angle(x, opposite, 1.0), math.pi),
+        "meru oxy_angle(2x,x) f32 inward": (lorentz.exterior_angle(twice, x, 1.0), math.pi),
+        "meru exp_map0(0) f32": (origin[1:], 0),
+    }
+    golden = dict(GOLDEN["degenerate_float32"])
+    held = golden.pop("meru exp_map0(norm 50) f32 (over the asinh(2^15) clamp)")
+    assert golden.keys() == ours.keys()
+    for name, (value, truth) in ours.items():
+        theirs = np.abs(np.array(golden[name]) - truth).max()
+        assert np.abs(values(value) - truth).max() <= max(theirs, 3e-7), (
+            name
+        )  # a step of float32 at π
+    far = values(lorentz.lift(make(50 / math.hypot(*held) * np.array(held), "float64"), 1.0))
+    assert math.hypot(*held) == pytest.approx(2**15, rel=1e-6)  # where MERU holds a lift
+    assert math.hypot(*far[1:]) == pytest.approx(math.sinh(50), rel=1e-12)
+
+
+@makes
+@pytest.mark.parametrize(
+    "row", GOLDEN["float32_sweep"], ids=lambda row: f"{row['c']}-{row['tangent_scale']}"
+)
+def test_in_float32_distances_keep_the_digits_that_merus_lose(
+    row: dict[str, float], make: Make
+) -> None:
+    """Pairs a tenth of their norm apart, as those of the sweep were."""
+    c, norm = row["c"], row["tangent_scale"]
+    draws = lorentz.unit(np.random.default_rng(0).normal(size=(2, 256, 512)))
+    single = [
+        lorentz.lift(tangent, c)[:, 1:].astype(np.float32)
+        for tangent in (norm * draws[0], norm * (draws[0] + 0.1 * draws[1]))
+    ]
+
+    def distances(dtype: str) -> Any:
+        a, b = (lorentz.from_space(make(space, dtype), c) for space in single)
+        return values(lorentz.distance(a, b, c))
+
+    got, truth = distances("float32"), distances("float64")
+    if math.sqrt(c) * norm < math.asinh(2**15):  # MERU's lift holds what is farther out
+        assert truth.mean() == pytest.approx(row["mean_true_dist"], rel=0.05)
+    assert np.abs(got - truth).max() < row["max_abs_err_meru_f32"]
+    assert np.abs(got / truth - 1).max() < min(5e-7, row["max_rel_err"])

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from core import lorentz  # noqa: E402
-from trainer.config import ObjectiveSection  # noqa: E402
-from trainer.objectives.hyper3 import hyper3_objective  # noqa: E402
-from trainer.objectives.nodes import Nodes, Scales  # noqa: E402
+from trainer.objectives.loss import loss_terms  # noqa: E402
+from trainer.objectives.nodes import Nodes, Scalars, Temperature  # noqa: E402
+from trainer.objectives.options import Hyper3Objective, UnchaObjective  # noqa: E402
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-9
@@ -36,6 +36,33 @@ ORACLE_NAMES = {
     "query/text_calibration": "cal Tpi<=Tq",
     "loss": "loss",
 }
+UNCHA_WEIGHTS = (0.5, 0.5, 0.25, 0.25)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper_hyper3clip": {},
+    "uncha_base": {
+        "residual": "piecewise",
+        "relation_weights": UNCHA_WEIGHTS,
+        "entropy": True,
+    },
+    "uncha_residual_only": {"residual": "piecewise"},
+    "uncha_weights_only": {"relation_weights": UNCHA_WEIGHTS},
+    "entropy_on": {"entropy": True},
+    "unique_negatives": {"part_columns": "unique"},
+    "query_norm_weight": {"query_normaliser": "weight"},
+    "query_norm_sum": {"query_normaliser": "sum"},
+    "reverse_visual": {"visual_order": "reversed"},
+    "q_image_text_only": {"relations": ("image_text",)},
+    "q_visual_only": {"relations": ("visual_hierarchy",)},
+    "q_text_only": {"relations": ("text_hierarchy",)},
+    "no_query": {"relations": ()},
+}
+WITHOUT_GRADIENTS: dict[str, dict[str, Any]] = {
+    "no_query": {"query_weight": 0.0},
+    "shuffled_parents": {"parents": "shuffled"},
+    "no_parts_no_queries": {},
+}
+
+Oracle = dict[str, dict[str, float]]
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -46,8 +73,8 @@ def arrays() -> Arrays:
 
 
 @pytest.fixture(scope="module")
-def oracle() -> dict[str, dict[str, float]]:
-    values: dict[str, dict[str, float]] = json.loads((HERE / "objective.json").read_text())
+def oracle() -> Oracle:
+    values: Oracle = json.loads((HERE / "objective.json").read_text())
     return values
 
 
@@ -66,12 +93,13 @@ class Inputs:
     def curvature(self) -> Tensor:
         return self.leaves["log_curv"].exp()
 
-    def scales(self) -> Scales:
-        return Scales(
+    def scalars(self) -> Scalars:
+        return Scalars(
+            self.curvature,
             *(
-                self.leaves[f"{group}_logit_scale"].exp()
+                Temperature(self.leaves[f"{group}_logit_scale"].exp())
                 for group in ("global", "local", "global_local")
-            )
+            ),
         )
 
     def points(self, name: str) -> Tensor:
@@ -79,11 +107,12 @@ class Inputs:
         tangent = self.leaves[f"{side}_alpha"].exp() * self.leaves[name]
         return lorentz.lift(tangent, self.curvature)
 
-    def nodes(self, *, parts: bool = True, queries: bool = True, shuffled: bool = False) -> Nodes:
-        valid = torch.tensor(self.arrays["input/part_valid"]).bool() & parts
-        parent = torch.tensor(self.arrays["shuffled_parent" if shuffled else "input/query_parent"])
+    def nodes(self, *, anything: bool = True, parents: str = "input/query_parent") -> Nodes:
+        """Nodes of the batch, with its parts and queries if there is to be anything beside it."""
+        valid = torch.tensor(self.arrays["input/part_valid"]).bool() & anything
+        parent = torch.tensor(self.arrays[parents])
         weight = torch.tensor(self.arrays["input/query_weight"])
-        active = (weight > 0) & queries
+        active = (weight > 0) & anything
         texts = self.points("query_text_tangent")
         owner = torch.arange(len(valid)).repeat_interleave(valid.sum(1))
         return Nodes(
@@ -98,105 +127,98 @@ class Inputs:
             part_text_id=torch.arange(len(owner)),
             query_images=self.points("query_image_tangent")[active],
             query_texts=texts[active],
+            query_text_id=torch.arange(int(active.sum())),
             query_parents=texts[parent.clamp_min(0)][active],
             query_owner=torch.tensor(self.arrays["input/query_owner"])[active],
             query_weight=weight[active],
             query_has_parent=(parent[active] >= 0).double(),
         )
 
+    def gradients(self, loss: Tensor) -> Arrays:
+        """Of every leaf; 0 where the loss does not reach."""
+        found = torch.autograd.grad(loss, list(self.leaves.values()), allow_unused=True)
+        return {
+            name: np.zeros(leaf.shape) if gradient is None else gradient.numpy()
+            for (name, leaf), gradient in zip(self.leaves.items(), found, strict=True)
+        }
 
-@pytest.mark.parametrize(
-    ("variant", "options", "which"),
-    [
-        ("paper_hyper3clip", {}, {}),
-        ("unique_negatives", {"part_columns": "unique"}, {}),
-        ("no_query", {"query_weight": 0.0}, {}),
-        ("shuffled_parents", {}, {"shuffled": True}),
-        ("no_parts_no_queries", {}, {"parts": False, "queries": False}),
-    ],
-)
-def test_every_term_equals_the_oracle(
-    arrays: Arrays,
-    oracle: dict[str, dict[str, float]],
-    variant: str,
-    options: dict[str, Any],
-    which: dict[str, bool],
+
+def golden_gradient(arrays: Arrays, variant: str, name: str) -> npt.NDArray[Any]:
+    """Of the variant, which is not stored where it is that of the paper's."""
+    return arrays.get(f"{variant}/{name}", arrays[f"paper_hyper3clip/{name}"])
+
+
+def check_terms(terms: dict[str, Tensor], expected: dict[str, float]) -> None:
+    """Equal where we have the term; and what we do not have is 0 in the oracle."""
+    golden = {name: expected.get(theirs, 0.0) for name, theirs in ORACLE_NAMES.items()}
+    ours = dict.fromkeys(ORACLE_NAMES, 0.0) | {name: term.item() for name, term in terms.items()}
+    assert ours == pytest.approx(golden, rel=0, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_term_and_every_gradient_equals_the_oracle(
+    arrays: Arrays, oracle: Oracle, variant: str
 ) -> None:
     inputs = Inputs(arrays)
-    terms = hyper3_objective(
-        inputs.nodes(**which), inputs.scales(), inputs.curvature, ObjectiveSection(**options)
-    )
-    expected = {name: oracle[variant].get(ORACLE_NAMES[name], 0.0) for name in terms}
-    assert {name: value.item() for name, value in terms.items()} == pytest.approx(
-        expected, abs=TOLERANCE
-    )
-
-
-def test_every_gradient_of_the_paper_preset_equals_the_oracle(arrays: Arrays) -> None:
-    inputs = Inputs(arrays)
-    terms = hyper3_objective(inputs.nodes(), inputs.scales(), inputs.curvature, ObjectiveSection())
-    terms["loss"].backward()
-    for name, leaf in inputs.leaves.items():
-        kind = "param_" if leaf.ndim == 0 else ""
-        expected = arrays[f"paper_hyper3clip/grad_{kind}{name}"]
-        assert leaf.grad is not None, name
+    options = Hyper3Objective(**VARIANTS[variant])
+    terms = loss_terms(inputs.nodes(), inputs.scalars(), options)
+    check_terms(terms, oracle[variant])
+    for name, gradient in inputs.gradients(terms["loss"]).items():
         np.testing.assert_allclose(
-            leaf.grad.numpy(), expected.reshape(leaf.shape), rtol=0, atol=TOLERANCE, err_msg=name
+            gradient,
+            golden_gradient(arrays, variant, name),
+            rtol=0,
+            atol=TOLERANCE,
+            err_msg=name,
         )
 
 
-def test_repeated_columns_are_the_columns_repeated(arrays: Arrays) -> None:
-    """The ln k shortcut against the plain statement: one column for each part of each whole."""
-    from trainer.objectives.contrastive import part_to_whole, uncertainty  # noqa: PLC0415
-
+@pytest.mark.parametrize("variant", WITHOUT_GRADIENTS)
+def test_every_term_equals_the_oracle_that_gave_no_gradients(
+    arrays: Arrays, oracle: Oracle, variant: str
+) -> None:
     inputs = Inputs(arrays)
-    nodes, scale, c = inputs.nodes(), inputs.scales().cross, inputs.curvature
-    confidence = torch.exp(-uncertainty(nodes.part_images) / 2)[:, None]
-    columns = lorentz.pairwise_distance(nodes.part_images, nodes.texts, c)[:, nodes.part_owner]
-    plain = torch.nn.functional.cross_entropy(
-        -scale * confidence * columns, torch.arange(len(nodes.part_owner))
-    )
-    short = part_to_whole(
-        nodes.part_images, nodes.texts, nodes.part_owner, scale, c, nodes.part_count
-    )
-    assert short.item() == pytest.approx(plain.item(), abs=1e-12)
+    nodes = inputs.nodes(anything=variant != "no_parts_no_queries")
+    options = Hyper3Objective(**WITHOUT_GRADIENTS[variant])
+    check_terms(loss_terms(nodes, inputs.scalars(), options), oracle[variant])
 
 
-def test_a_repeated_thing_is_no_negative(arrays: Arrays) -> None:
-    from trainer.objectives.contrastive import repeats, symmetric  # noqa: PLC0415
-
+def test_shuffled_parents_are_the_oracles(arrays: Arrays) -> None:
     inputs = Inputs(arrays)
-    images, texts = inputs.points("image_tangent"), inputs.points("text_tangent")
-    scale, c = inputs.scales().whole, inputs.curvature
-    twice = torch.tensor([0, 0, 1, 2, 3, 4])
-    masked = symmetric(images, texts, scale, c, repeats(twice))
-    logits = -scale * lorentz.pairwise_distance(images, texts, c)
-    logits[0, 1] = logits[1, 0] = -torch.inf
-    target = torch.arange(6)
-    cross_entropy = torch.nn.functional.cross_entropy
-    expected = (cross_entropy(logits, target) + cross_entropy(logits.T, target)) / 2
-    assert masked.item() == pytest.approx(expected.item(), abs=1e-12)
+    mine = inputs.nodes()
+    theirs = inputs.nodes(parents="shuffled_parent")
+    assert torch.equal(mine.query_parents.roll(1, 0), theirs.query_parents)
+    scalars = inputs.scalars()
+    shuffled = loss_terms(mine, scalars, Hyper3Objective(parents="shuffled"))
+    own = loss_terms(theirs, scalars, Hyper3Objective())
+    for name, gradient in inputs.gradients(shuffled["loss"] - own["loss"]).items():
+        assert np.abs(gradient).max() < 1e-12, name
 
 
-def test_another_whole_with_the_same_thing_is_no_negative(arrays: Arrays) -> None:
-    from trainer.objectives.contrastive import (  # noqa: PLC0415
-        part_to_whole,
-        repeats,
-        uncertainty,
-        wholes_that_repeat,
-    )
-
+def test_uncha_is_its_variant_without_the_queries(arrays: Arrays, oracle: Oracle) -> None:
     inputs = Inputs(arrays)
-    nodes, scale, c = inputs.nodes(), inputs.scales().cross, inputs.curvature
-    owner = nodes.part_owner
-    things = torch.arange(len(owner))
-    things[-1] = things[0]  # the last part shows what the first one does, in another whole
-    assert owner[-1] != owner[0]
-    shows = wholes_that_repeat(repeats(things), owner, 6)
-    assert shows.nonzero().tolist() == [[0, int(owner[-1])], [len(owner) - 1, int(owner[0])]]
-    confidence = torch.exp(-uncertainty(nodes.part_images) / 2)[:, None]
-    logits = -scale * confidence * lorentz.pairwise_distance(nodes.part_images, nodes.texts, c)
-    logits[0, owner[-1]] = logits[-1, owner[0]] = -torch.inf
-    plain = torch.nn.functional.cross_entropy(logits, owner)
-    masked = part_to_whole(nodes.part_images, nodes.texts, owner, scale, c, shows=shows)
-    assert masked.item() == pytest.approx(plain.item(), abs=1e-12)
+    golden = oracle["uncha_base"]
+    terms = loss_terms(inputs.nodes(), inputs.scalars(), UnchaObjective(kind="uncha"))
+    queries = {name: 0.0 for ours, name in ORACLE_NAMES.items() if ours.startswith("query/")}
+    loss = golden["contrastive"] + 0.2 * golden["ent_base"]
+    check_terms(terms, golden | queries | {"loss": loss})
+    gradients = inputs.gradients(terms["loss"])
+    reached_by_no_query = (
+        "text_tangent",
+        "part_image_tangent",
+        "part_text_tangent",
+        "global_logit_scale",
+        "local_logit_scale",
+        "global_local_logit_scale",
+    )
+    for name in reached_by_no_query:
+        want = golden_gradient(arrays, "uncha_base", name)
+        np.testing.assert_allclose(gradients[name], want, rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+def test_hyper3_with_the_options_of_uncha_and_no_relations_is_uncha(arrays: Arrays) -> None:
+    inputs = Inputs(arrays)
+    nodes, scalars = inputs.nodes(), inputs.scalars()
+    options = Hyper3Objective(**VARIANTS["uncha_base"], relations=())
+    as_uncha = loss_terms(nodes, scalars, UnchaObjective(kind="uncha"))
+    assert loss_terms(nodes, scalars, options) == as_uncha

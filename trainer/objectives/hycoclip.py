@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from core.lorentz import pairwise_distance
+from core import lorentz
 from trainer.objectives.contrastive import match, repeats, symmetric, wholes_that_repeat
 from trainer.objectives.entailment import inherited
 from trainer.objectives.nodes import Nodes, Scalars
@@ -22,7 +22,7 @@ def hycoclip_objective(
 ) -> dict[str, Tensor]:
     """The objective with distances on one hyperboloid."""
     return compose(
-        nodes, scalars, options, lambda a, b: -pairwise_distance(a, b, scalars.curvature)
+        nodes, scalars, options, lambda a, b: -lorentz.pairwise_distance(a, b, scalars.curvature)
     )
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from core.lorentz import pairwise_distance
+from core import lorentz
 from trainer.objectives.contrastive import repeats, symmetric
 from trainer.objectives.entailment import residual
 from trainer.objectives.nodes import Nodes, Scalars
@@ -12,7 +12,7 @@ from trainer.objectives.options import MeruObjective
 def meru_objective(nodes: Nodes, scalars: Scalars, options: MeruObjective) -> dict[str, Tensor]:
     """``loss = global + λ image-text entailment``, with the aperture as it is."""
     masked = repeats(nodes.text_id) if options.mask_repeats else None
-    near = -pairwise_distance(nodes.images, nodes.texts, scalars.curvature)
+    near = -lorentz.pairwise_distance(nodes.images, nodes.texts, scalars.curvature)
     contrast = symmetric(near, scalars.whole, masked)
     cones = residual(nodes.texts, nodes.images, scalars.curvature, 1.0).mean()
     return {

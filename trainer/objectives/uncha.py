@@ -6,7 +6,7 @@ Hyper3-CLIP builds on it; with its own options it equals UNCHA's code on one pro
 import torch
 from torch import Tensor
 
-from core.lorentz import pairwise_distance
+from core import lorentz
 from trainer.objectives.contrastive import part_to_whole, repeats, symmetric, wholes_that_repeat
 from trainer.objectives.entailment import calibration, inherited
 from trainer.objectives.nodes import Nodes, Scalars
@@ -45,8 +45,8 @@ def groups(nodes: Nodes, scalars: Scalars, options: WholePart) -> dict[str, Tens
         )
 
     c = scalars.curvature
-    wholes = -pairwise_distance(nodes.images, nodes.texts, c)
-    parts = -pairwise_distance(nodes.part_images, nodes.part_texts, c)
+    wholes = -lorentz.pairwise_distance(nodes.images, nodes.texts, c)
+    parts = -lorentz.pairwise_distance(nodes.part_images, nodes.part_texts, c)
     return {
         "contrastive/global": symmetric(wholes, scalars.whole, whole_repeats),
         "contrastive/local": symmetric(parts, scalars.part, part_repeats),
