@@ -14,6 +14,7 @@
     ├── BundleError            an exported model is missing, incomplete or altered
     ├── CheckpointError        a checkpoint is missing, torn or of another recipe
     ├── TrainingDiverged       the loss or a gradient is not finite
+    ├── ProcessLost            another process of the same training has ended
     ├── ParityError            an export that differs from what was trained
     ├── FingerprintMismatch    vectors and model do not belong together
     ├── NotFound               no item of that name
@@ -75,6 +76,10 @@ class CheckpointError(Hyper3Error):
 
 class TrainingDiverged(Hyper3Error):
     """The loss or a gradient is not finite; the weights are those of the step before."""
+
+
+class ProcessLost(Hyper3Error):
+    """Another process of the same training has ended; its own message says why."""
 
 
 class ParityError(Hyper3Error):

@@ -8,16 +8,18 @@ gradient of its own rows. What is computed n times instead of once is small besi
 """
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
-from core.errors import ConfigError
+from core.errors import ConfigError, ProcessLost
 from trainer.batch import Batch, Links
 from trainer.model import DualEncoder, Tangents
 
@@ -37,11 +39,6 @@ class World:
         """Whether this process writes checkpoints and reports."""
         return self.rank == 0
 
-    def wait(self) -> None:
-        """Until all processes have come here."""
-        if self.size > 1:
-            distributed.barrier()
-
 
 @dataclass(frozen=True)
 class Sizes:
@@ -59,7 +56,8 @@ class Shares:
 
     sizes: tuple[Sizes, ...]  # in the order of ranks; none where one process is alone
     links: Links  # of the whole batch
-    stop: bool  # whether any process was asked to end
+    stop: bool = False  # whether any process was asked to end
+    skipped: tuple[str, ...] = ()  # why samples of the whole batch were left out
 
 
 @contextmanager
@@ -67,8 +65,8 @@ def join(device: str) -> Iterator[World]:
     """The processes that torchrun started, or this one alone.
 
     Args:
-        device: As ``run.device``: gloo joins CPUs; NCCL joins GPUs, and gloo beside it what the
-            host has to tell.
+        device: ``run.device``. Gloo joins CPUs; NCCL joins GPUs, and gloo beside it what the
+            hosts have to tell.
 
     Raises:
         ConfigError: torchrun's environment is incomplete, or the others cannot be reached.
@@ -77,7 +75,8 @@ def join(device: str) -> Iterator[World]:
     if size == 1:
         yield World()
         return
-    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    backend = "gloo" if on_cpu else "cpu:gloo,cuda:nccl"
     try:
         world = World(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]))
         distributed.init_process_group(backend, timeout=_PATIENCE)
@@ -92,15 +91,40 @@ def join(device: str) -> Iterator[World]:
         distributed.destroy_process_group()
 
 
+def agree(world: World, **numbers: int) -> None:
+    """Wait until all processes have come here, and make sure that they are of one run.
+
+    Args:
+        world: This process.
+        numbers: What all must have alike, by name.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    if world.size == 1:
+        return
+    own = torch.tensor(list(numbers.values()), dtype=torch.int64)
+    for name, values in zip(numbers, torch.stack(_all_gather(own)).T.tolist(), strict=True):
+        if len(set(values)) > 1:
+            raise ConfigError(
+                f"{name} differs between the processes ({', '.join(map(str, values))}): every "
+                "machine needs the same command, and must see the same shards and the run's folder"
+            )
+
+
 def spread(model: DualEncoder, device: torch.device) -> nn.Module:
     """The model whose gradients are averaged over all processes.
 
     Batch norms take the statistics of the whole batch on GPUs; on CPUs, where PyTorch cannot,
-    each process has its own.
+    each process has its own, and the running ones are the first's.
     """
     if device.type == "cuda":
         model.image_tower = nn.SyncBatchNorm.convert_sync_batchnorm(model.image_tower)
-    return nn.parallel.DistributedDataParallel(model)
+    # DDP would have every gradient laid out as its weight; of a class token that costs nothing.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    # Static: each loss reaches the same weights in every step, and a tower of timm may hold some
+    # that none reaches. The search for these instead would take temperatures to be among them.
+    return nn.parallel.DistributedDataParallel(model, static_graph=True)
 
 
 def exchange(batch: Batch, world: World, *, query_images: bool, stop: bool) -> Shares:
@@ -111,25 +135,29 @@ def exchange(batch: Batch, world: World, *, query_images: bool, stop: bool) -> S
         world: This process.
         query_images: Whether the forward pass gives queries visual nodes.
         stop: Whether it was asked to end.
+
+    Raises:
+        ProcessLost: Another process has ended.
     """
     if world.size == 1:
-        return Shares((), batch.links, stop)
+        return Shares((), batch.links, stop, batch.skipped)
     texts = sum(len(group) for group in batch.tokens)
     queries = len(batch.links.query_text)
     own = Sizes(len(batch), len(batch.links.part_owner), queries if query_images else 0, texts)
+    head = [*_rows(own), queries, int(stop), len(batch.skipped)]
+    heads = torch.stack(_all_gather(torch.tensor(head))).tolist()
+    sizes = tuple(Sizes(*head[:4]) for head in heads)
+    lengths = [_lengths(images, parts, queries) for images, parts, _, _, queries, *_ in heads]
     packed = _pack(batch.links)
-    heads = _all_gather(
-        torch.tensor([own.images, own.parts, own.query_images, own.texts, queries, int(stop)])
-    )
-    longest = max(_packed_length(*head[[0, 1, 4]].tolist()) for head in heads)
-    padded = packed.new_zeros(longest)
+    padded = packed.new_zeros(max(map(sum, lengths)))
     padded[: len(packed)] = packed
-    sizes = tuple(Sizes(*head[:4].tolist()) for head in heads)
-    links = [
-        _unpack(row, *head[[0, 1, 4]].tolist())
-        for row, head in zip(_all_gather(padded), heads, strict=True)
-    ]
-    return Shares(sizes, _joined(links, sizes), bool(heads[:, 5].any()))
+    links = [_unpack(*pair) for pair in zip(_all_gather(padded), lengths, strict=True)]
+    return Shares(
+        sizes,
+        _joined(links, sizes),
+        stop=any(head[5] for head in heads),
+        skipped=_joined_texts(batch.skipped) if any(head[6] for head in heads) else (),
+    )
 
 
 def gather(tangents: Tangents, shares: Shares, world: World) -> Tangents:
@@ -139,36 +167,48 @@ def gather(tangents: Tangents, shares: Shares, world: World) -> Tangents:
     rows = torch.cat(tangents)
     longest = max(sum(_rows(size)) for size in shares.sizes)
     padded = torch.cat([rows, rows.new_zeros(longest - len(rows), rows.shape[1])])
-    every = _Gather.apply(padded, world)
     parts = [
-        every[rank].split([*_rows(size), longest - sum(_rows(size))])[:4]
-        for rank, size in enumerate(shares.sizes)
+        every[: sum(_rows(size))].split(_rows(size))
+        for every, size in zip(_Gather.apply(padded, world), shares.sizes, strict=True)
     ]
     return Tangents(*(torch.cat(kind) for kind in zip(*parts, strict=True)))
 
 
 class _Gather(torch.autograd.Function):
-    """All processes' rows; backward, this one's share of a gradient that all have computed.
+    """The rows of each process; backward, this one's share of a gradient that all have computed.
 
     Gradients are averaged over processes afterwards, which the factor undoes: of the values
     that enter behind the gather every process has the full gradient already.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, world: World) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, world: World) -> tuple[Tensor, ...]:
         ctx.world = world
-        return _all_gather(rows)
+        return tuple(_all_gather(rows))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0][ctx.world.rank] * ctx.world.size, None
+        return gradients[ctx.world.rank] * ctx.world.size, None
 
 
-def _all_gather(rows: Tensor) -> Tensor:
-    """``(processes, ...)``: what every process has, all of one shape."""
+def _all_gather(rows: Tensor) -> list[Tensor]:
+    """What each process has, all of one shape."""
     made = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(made, rows.contiguous())
-    return torch.stack(made)
+    try:
+        distributed.all_gather(made, rows)
+    except RuntimeError as error:
+        raise ProcessLost(
+            "another process of this run has ended, and so this one does; the other's message "
+            f"says why ({str(error).splitlines()[0]})"
+        ) from error
+    return made
+
+
+def _joined_texts(own: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of all processes."""
+    every: list[tuple[str, ...]] = [()] * distributed.get_world_size()
+    distributed.all_gather_object(every, own)
+    return tuple(chain(*every))
 
 
 def _rows(size: Sizes) -> list[int]:
@@ -184,10 +224,6 @@ def _lengths(images: int, parts: int, queries: int) -> list[int]:
     ]
 
 
-def _packed_length(images: int, parts: int, queries: int) -> int:
-    return sum(_lengths(images, parts, queries))
-
-
 def _pack(links: Links) -> Tensor:
     """All fields behind each other as 64 bits each."""
     values = [getattr(links, field.name) for field in fields(links)]
@@ -199,8 +235,7 @@ def _pack(links: Links) -> Tensor:
     )
 
 
-def _unpack(row: Tensor, images: int, parts: int, queries: int) -> Links:
-    lengths = _lengths(images, parts, queries)
+def _unpack(row: Tensor, lengths: list[int]) -> Links:
     values = list(row[: sum(lengths)].split(lengths))
     for place, field in enumerate(fields(Links)):
         if field.name in {"query_weight", "query_has_parent"}:

@@ -232,11 +232,12 @@ class DualEncoder(nn.Module):
             else:
                 found = seen.patches[:n].mean(1)[batch.links.query_owner]
             visual.append(self.node_proj(found))
-        # From here on in float32: a lift multiplies what bfloat16 would round off.
+        # From here on in the weights' float32: a lift multiplies what bfloat16 would round off.
+        exact = self.image_proj.weight.dtype
         with torch.autocast(images.device.type, enabled=False):
-            features = torch.cat([feature.float() for feature in visual])
+            features = torch.cat([feature.to(exact) for feature in visual])
             tangents = self.image_tangents(features)
-            texts = self.text_tangents(states.float())
+            texts = self.text_tangents(states.to(exact))
         wholes, parts, queries = tangents.tensor_split((n, len(images)))
         return Tangents(wholes, parts, queries, texts)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,9 +25,11 @@ from core.errors import DataError
 from trainer import health
 from trainer.batch import Batch, Unusable, reason
 from trainer.config import Recipe
+from trainer.divergence import causes
 from trainer.model import DualEncoder
 from trainer.step import Evaluation, StepResult
 from trainer.storage import storage_errors
+from trainer.watch import Watch
 
 
 @dataclass
@@ -39,10 +42,14 @@ class Record:
     first: int
     leads: bool = True  # of several processes one writes
     skipped: Counter[str] = field(default_factory=Counter)
+    bad_steps: int = 0  # that were not taken, of this process's
     _waited: float = 0.0
     _since: float = 0.0
     _samples: int = 0
     _held_out_named: bool = False
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(self.recipe)
 
     def __enter__(self) -> Self:
         if self.leads:
@@ -77,6 +84,10 @@ class Record:
                 self._lines.close()
         for why, count in self.skipped.most_common():
             self.console.print(f"[yellow]left out {count:,} samples:[/] {why}")
+        if self.bad_steps:
+            self.console.print(f"[yellow]skipped {self.bad_steps:,} steps:[/] gradient not finite")
+        for line in self._watch.summary():
+            self.console.print(line)
 
     def waiting(self, batches: Iterator[Batch | Unusable]) -> Iterator[Batch]:
         """The same batches; the time spent waiting for them is what the data path costs.
@@ -97,17 +108,26 @@ class Record:
             yield batch
 
     def step(
-        self, step: int, model: DualEncoder, batch: Batch, result: StepResult, rate: float
+        self,
+        step: int,
+        model: DualEncoder,
+        skipped: Iterable[str],
+        result: StepResult,
+        rate: float,
     ) -> None:
-        """Note one step; every ``run.log_every`` steps, report."""
-        self._note_skipped(batch.skipped)
-        self._samples += len(batch)
+        """Note one step of all processes; every ``run.log_every`` steps, report."""
+        self._note_skipped(skipped)
+        self._samples += len(result.nodes.images)
         self._bar.update(self._task, completed=step)
+        if not result.taken:
+            self._note_bad(step, model, result)
         if step % self.recipe.run.log_every and step != self.recipe.last_step:
             return
         numbers = {
             name: float(value)
-            for name, value in (result.terms | health.measure(model, result.nodes)).items()
+            for name, value in (
+                result.terms | health.measure(model, result.nodes) | health.gradients(model)
+            ).items()
         }
         now = time.perf_counter()
         elapsed = now - self._since
@@ -117,9 +137,12 @@ class Record:
             "speed/samples_per_second": self._samples / elapsed,
             "speed/share_waiting_for_data": self._waited / elapsed,
             "data/left_out": float(sum(self.skipped.values())),
+            "health/bad_steps": float(self.bad_steps),
         }
         self._since, self._waited, self._samples = now, 0.0, 0
         self._write("train", step, numbers)
+        if result.taken:
+            self._warn("train", step, numbers)
         share = numbers["speed/share_waiting_for_data"]
         self._bar.update(
             self._task,
@@ -142,8 +165,7 @@ class Record:
             for name, key in (("image→text", "image_to_text"), ("text→image", "text_to_image"))
         )
         self._say(f"step {step:>7,}  held-out loss {numbers['loss']:.3f}  {recalls}")
-        for warning in health.warnings(self.recipe, numbers):
-            self._say(f"[yellow]{warning}[/]")
+        self._warn("val", step, numbers)
         self._since, self._waited, self._samples = time.perf_counter(), 0.0, 0
 
     def _note_skipped(self, skipped: Iterable[str]) -> None:
@@ -153,6 +175,21 @@ class Record:
                 self._say(f"[yellow]left out a sample:[/] {sample}")
             self.skipped[reason(sample)] += 1
 
+    def _note_bad(self, step: int, model: DualEncoder, result: StepResult) -> None:
+        """Count a step that was not taken; tell of the first, the tenth, the hundredth..."""
+        self.bad_steps += 1
+        if str(self.bad_steps).strip("0") == "1":
+            count = f", {self.bad_steps:,} by now" if self.bad_steps > 1 else ""
+            self._say(
+                f"[yellow]step {step:,}: skipped, for its gradient is not finite{count}[/] "
+                f"({causes(model, result)}); {self.recipe.optim.max_bad_steps} such steps in a "
+                "row are borne, and more end the run"
+            )
+
+    def _warn(self, split: str, step: int, numbers: dict[str, float]) -> None:
+        for sentence in self._watch.look(split, step, numbers):
+            self._say(sentence)
+
     def saved(self, path: Path, *, last: bool) -> None:
         """Name the last checkpoint; the ones between go without saying."""
         if last:
@@ -161,11 +198,13 @@ class Record:
     def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
         if not self.leads:
             return
-        line: dict[str, Any] = {"split": split, "step": step, "time": time.time(), **numbers}
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        line: dict[str, Any] = {"split": split, "step": step, "time": time.time()}
+        line |= dict.fromkeys(numbers) | finite  # JSON has no nan: it is null
         with storage_errors(self.folder):
             self._lines.write(json.dumps(line) + "\n")
             self._lines.flush()
-            for name, value in numbers.items():
+            for name, value in finite.items():
                 self._board.add_scalar(f"{split}/{name}", value, step)
 
     def _say(self, text: str) -> None:

@@ -21,7 +21,8 @@ from trainer.batch import (
     validation_rows,
 )
 from trainer.config import Recipe, difference
-from trainer.distributed import World, exchange, join, spread
+from trainer.distributed import World, agree, exchange, join, spread
+from trainer.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
 from trainer.record import Record
@@ -48,11 +49,15 @@ def train(recipe: Recipe, console: Console) -> Path:
         StorageError: The folder cannot be written, another training runs in it, or the disk
             is full.
         TrainingDiverged: Too many gradients in a row are not finite.
+        ProcessLost: Another process of this training has ended.
     """
-    device = _device(recipe)
-    with join(device.type) as world:
-        if device.type == "cuda" and recipe.run.device == "auto":
-            device = torch.device("cuda", world.local_rank)
+    with join(recipe.run.device) as world:
+        if recipe.optim.batch_size < world.size:
+            raise ConfigError(
+                f"optim.batch_size {recipe.optim.batch_size} has no sample for each of the "
+                f"{world.size} processes; it is the size of the whole batch"
+            )
+        device = _device(recipe, world)
         if not world.leads:
             return _train(recipe, Console(quiet=True), device, world)
         with closing(take_lock(recipe.folder)):
@@ -73,6 +78,12 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     if world.size > 1:
         training = replace(training, spread=spread(model, device))
     data = _open_data(recipe, folder, world)
+    agree(
+        world,
+        recipe=int(recipe.digest()[:15], 16),
+        step=started.step,
+        samples=len(data.train),
+    )
     _announce(console, training, data, device, started.step)
     if before and before.samples != len(data.train):
         console.print(
@@ -95,7 +106,8 @@ def _loop(
         data.train, recipe.optim.batch_size, recipe.run.seed, first, recipe.last_step,
         world.rank, world.size,
     )  # fmt: skip
-    step = first
+    step, bad = first, 0  # bad steps in a row
+    eval_due = save_due = False  # put off while the steps are bad
     with closing(load_batches(data.dataset, schedule, recipe.data.workers)) as batches:
         for batch in record.waiting(batches):
             shares = exchange(
@@ -111,12 +123,19 @@ def _loop(
             generator.manual_seed(seed)
             result = train_step(training, batch.to(device), shares, generator)
             step += 1
-            record.step(step, training.model, batch, result, rate)
+            bad = 0 if result.taken else bad + 1
+            record.step(step, training.model, shares.skipped, result, rate)
             last = step == recipe.last_step or shares.stop
-            if _is_due(step, recipe.run.eval_every, recipe) and data.val and world.leads:
+            stop_if_diverged(recipe, training.model, result, step, bad, last=last)
+            eval_due |= _is_due(step, recipe.run.eval_every, recipe)
+            save_due |= step % recipe.run.save_every == 0 or last
+            if not (eval_due or save_due) or (bad and not last):
+                continue
+            require_finite(recipe, training.model, step)
+            if eval_due and data.val and world.leads:
                 held_out = load_batches(data.val_dataset, data.val, workers=0)
                 record.evaluation(step, evaluate(training, held_out, device))
-            if step % recipe.run.save_every == 0 or last:
+            if save_due:
                 path = checkpoint.path_of(recipe.folder, step)
                 if world.leads:
                     checkpoint.save(
@@ -125,6 +144,7 @@ def _loop(
                 record.saved(path, last=last)
             if last:
                 return path
+            eval_due = save_due = False
     raise AssertionError("the schedule ends at the last step")
 
 
@@ -152,7 +172,6 @@ class Stop:
 def _open_data(recipe: Recipe, folder: Path, world: World) -> Data:
     if world.leads:
         write_tokenizer(folder / TOKENIZER)
-    world.wait()
     spec = TextSpec(context_length=recipe.text_tower.context_length)
 
     def dataset(index: ShardIndex) -> BatchDataset:
@@ -181,12 +200,20 @@ def _resumable(folder: Path, recipe: Recipe, world: World) -> checkpoint.Checkpo
     return before
 
 
-def _device(recipe: Recipe) -> torch.device:
+def _device(recipe: Recipe, world: World) -> torch.device:
     name = recipe.run.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type == "cuda" and world.size > 1:
+            if ":" in name:
+                raise ConfigError(
+                    f"run.device {name!r}: each of the {world.size} processes takes a GPU of its "
+                    "own; give cuda, and choose among them by CUDA_VISIBLE_DEVICES"
+                )
+            device = torch.device("cuda", world.local_rank)
+            torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"run.device {name!r}: {error}") from error
