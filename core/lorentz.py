@@ -204,17 +204,18 @@ def pairwise_exterior_angle(general: Array, specific: Array, curvature: "float |
     With A and B the scaled radii of the specific and the general point and θ the angle between
     their directions, the components of the geodesic across and along the axis are ``sinh A sin θ``
     and ``sinh(A - B) - (1 - cos θ) sinh A cosh B``. θ is taken from one matrix product of unit
-    directions. 1 - cos θ is off by up to 8 machine epsilons, and 0 where it is no more: a θ
-    under 4 times the epsilon's root, 1.4e-3 in float32, is not told from 0. An error of θ shows
-    sinh A / sinh(√c d) times as large in the angle. `exterior_angle` has no such error.
+    directions, so that 1 - cos θ is off by up to 8 machine epsilons: within 4 times the epsilon's
+    root, 1.4e-3 in float32, θ is taken as 0 or π. An error of θ shows sinh A / sinh(√c d) times
+    as large in the angle. `exterior_angle` has no such error.
     """
     xp = namespace(general)
     root = curvature**0.5
     sinh_a, sinh_b = root * length(specific[:, 1:])[None, :], root * length(general[:, 1:])[:, None]
     versed = _versed(general, specific)
-    versed = xp.where(versed > _COSINE_EPSILONS * xp.finfo(versed.dtype).eps, versed, 0.0)
+    rounding = _COSINE_EPSILONS * xp.finfo(versed.dtype).eps
+    versed = xp.where(versed > rounding, versed, 0.0)
     square = versed * (2 - versed)  # sin² θ
-    aside = square > 0  # a square root has no slope at 0: step around it
+    aside = square > 2 * rounding  # a square root has no slope at 0: step around it
     across = sinh_a * xp.where(aside, xp.sqrt(xp.where(aside, square, 1.0)), 0.0)
     along = xp.sinh(xp.asinh(sinh_a) - xp.asinh(sinh_b))
     along = along - versed * sinh_a * xp.sqrt(1 + sinh_b**2)

@@ -155,7 +155,7 @@ def test_retrieval_is_the_ranking_by_similarity_with_ties_ahead(space: Space) ->
     for k in (1, 5, 10):
         assert found.text_to_image[k] == recall_at_k(similarity, right, k)
         assert found.image_to_text[k] == recall_at_k(similarity.T, right.T, k)
-    assert 0.1 < found.text_to_image[1] < found.text_to_image[10] < 1
+    assert 0.05 < found.text_to_image[1] < found.text_to_image[10] < 1
 
 
 @spaces
