@@ -1,21 +1,90 @@
-"""Signs of a run that goes wrong, as numbers to log and as sentences to read."""
+"""Signs of a run that goes wrong, as numbers to log; `trainer.watch` makes sentences of them."""
 
-import math
+from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from core import lorentz
 from core.lorentz import MIN_RADIUS
-from core.spaces import Euclidean
-from trainer.config import Recipe
-from trainer.model import MAX_LOG_SCALE, DualEncoder
+from core.spaces import Euclidean, Ordered
+from trainer.model import DualEncoder
+from trainer.objectives.entailment import ACROSS_MODALITIES, WITHIN_MODALITY
 from trainer.objectives.nodes import Nodes
+from trainer.objectives.options import AtmgObjective, MeruObjective
+
+AT_BOUND = 1e-3
+"""Relative distance from its bound within which a learned scalar rests there: about a step."""
+
+_SCALES = {"whole": "global", "part": "local", "cross": "global_local"}
 
 
 @torch.no_grad()
 def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
-    """The learned scalars, and the mean geodesic radius of every kind of node."""
-    space = model.space
+    """Learned scalars, mean radii by kind of node, and signs of failure; scalars on the device.
+
+    What a system does not have is left out: in Euclidean space all that is curved, without an
+    entailment term the cones, and the diversity of visual nodes that are means by design.
+    """
+    scalars, space = model.scalars(), model.space
+    numbers = {
+        f"scalar/{_SCALES[name]}_scale": getattr(scalars, name).scale for name in model.temperatures
+    }
+    if model.objective.needs_pooling and len(nodes.query_images) > 1:
+        numbers["health/query_diversity"] = _query_diversity(model, nodes)
+    if isinstance(space, Euclidean):
+        return numbers
+    numbers |= _learned(model) | _radii(space, nodes)
+    if not isinstance(model.objective, AtmgObjective):
+        numbers |= _cones(model, nodes)
+    return numbers
+
+
+@torch.no_grad()
+def gradients(model: DualEncoder) -> dict[str, Tensor]:
+    """Norm of each trained tower's gradient in the last step, after clipping."""
+    towers = {"image_tower": model.image_tower, "text_tower": model.text_tower}
+    found = {
+        name: [value.grad for value in tower.parameters() if value.grad is not None]
+        for name, tower in towers.items()
+    }
+    return {
+        f"health/gradient_{name}": nn.utils.get_total_norm(values)
+        for name, values in found.items()
+        if values
+    }
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold an inf or a nan; one wait for the device."""
+    floating = {name: value for name, value in tensors.items() if value.is_floating_point()}
+    if not floating:
+        return []
+    finite = torch.stack([value.detach().isfinite().all() for value in floating.values()])
+    return [name for name, well in zip(floating, finite.tolist(), strict=True) if not well]
+
+
+def _learned(model: DualEncoder) -> dict[str, Tensor]:
+    """Curvature and scales of the modalities, and how many of them rest at a bound."""
+    curvature, (low, high) = model.curvature, model.curvature_bounds
+    visual, textual = model.visual_alpha.exp(), model.textual_alpha.exp()
+    numbers = {
+        "scalar/curvature": curvature.mean(),
+        "scalar/visual_alpha": visual.mean(),
+        "scalar/textual_alpha": textual.mean(),
+        "health/alphas_at_bound": (torch.stack([visual, textual]) >= 1 - AT_BOUND).float().sum(),
+    }
+    if curvature.ndim:
+        numbers["scalar/curvature_lowest"] = curvature.amin()
+        numbers["scalar/curvature_highest"] = curvature.amax()
+    if model.log_curv.requires_grad:
+        numbers["health/curvature_at_lower"] = (curvature <= low * (1 + AT_BOUND)).float().sum()
+        numbers["health/curvature_at_upper"] = (curvature >= high * (1 - AT_BOUND)).float().sum()
+    return numbers
+
+
+def _radii(space: Ordered, nodes: Nodes) -> dict[str, Tensor]:
+    """Mean geodesic radius of each kind of node, and the deviation of all over their mean."""
     kinds = {
         "image": nodes.images,
         "text": nodes.texts,
@@ -24,59 +93,82 @@ def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
         "query_image": nodes.query_images,
         "query_text": nodes.query_texts,
     }
-    scalars = model.scalars()
-    numbers = {
-        "scalar/global_scale": scalars.whole.scale,
-        "scalar/local_scale": scalars.part.scale,
-        "scalar/global_local_scale": scalars.cross.scale,
-    }
-    if isinstance(space, Euclidean):
-        return numbers
-    radii = {
-        f"radius/{kind}": space.radius(points).mean()
-        for kind, points in kinds.items()
-        if len(points)
-    }
-    return (
-        numbers
-        | radii
-        | {
-            "scalar/curvature": scalars.curvature.mean(),
-            "scalar/visual_alpha": model.visual_alpha.exp().mean(),
-            "scalar/textual_alpha": model.textual_alpha.exp().mean(),
-        }
-    )
+    radii = {kind: space.radius(points) for kind, points in kinds.items() if len(points)}
+    every = torch.cat(list(radii.values()))
+    means = {f"radius/{kind}": values.mean() for kind, values in radii.items()}
+    return means | {"health/radius_spread": every.std() / every.mean()}
 
 
-def warnings(recipe: Recipe, numbers: dict[str, float]) -> list[str]:
-    """What a person should look at, each with a remedy; empty when all is well.
+def _cones(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
+    """Of the nodes that have cones, how many are saturated; of cones, how many are satisfied.
 
-    A learned curvature that comes to rest at its lower bound is the family's habit (meru#4),
-    so it is said, not called a failure.
+    Beside the share of cones that hold their own specific side stands the share that hold the
+    one of another image. A term at 0 is learned where they differ, and says nothing where both
+    are 1: all points may lie on one axis, or the apertures be half-spaces.
     """
-    found = []
-    curvature = numbers["scalar/curvature"]
-    start = recipe.model.curvature
-    if recipe.model.learn_curvature and curvature <= start / 10 * 1.001:
-        found.append(
-            f"curvature rests at its lower bound {curvature:.3g}: the space is nearly flat; "
-            "fix it with model.learn_curvature=false if you need the cones"
-        )
-    if numbers["scalar/global_scale"] >= math.exp(MAX_LOG_SCALE) * 0.999:
-        found.append(
-            "the global temperature is at its limit of 1/100: a larger batch, or less training"
-        )
-    at_chance = 0.98 * math.log(recipe.optim.batch_size)
-    if numbers["contrastive/global"] >= at_chance and numbers["entailment/image_text"] < 0.05:
-        found.append(
-            "all points lie on one axis: every cone is satisfied and nothing is told apart; "
-            "start again with a lower objective.entailment_weight"
-        )
-    root = math.sqrt(curvature)
-    found += [
-        f"{kind} points lie within the saturated cones around the origin: "
-        "entailment has no gradient there; lower objective.entailment_weight"
-        for kind in ("image", "text")
-        if math.sinh(root * numbers[f"radius/{kind}"]) <= 2 * MIN_RADIUS
-    ]
-    return found
+    curvature = model.curvature
+    numbers = {}
+    general = {
+        "text": nodes.texts,
+        "part_image": nodes.part_images,
+        "part_text": nodes.part_texts,
+        "query_image": nodes.query_images,
+        "query_text": nodes.query_texts,
+    }
+    for kind, points in general.items():
+        if len(points):
+            scaled = curvature**0.5 * lorentz.length(points[..., 1:])
+            numbers[f"health/saturated_{kind}"] = (scaled <= 2 * MIN_RADIUS).float().mean()
+    for name, cones, own, others, scale in _relations(model, nodes):
+        aperture = (scale * lorentz.half_aperture(cones, curvature)).clamp(max=torch.pi)
+        numbers |= {
+            f"health/aperture_{name}": aperture.mean(),
+            f"health/satisfied_{name}": _within(cones, own, curvature, aperture),
+            f"health/satisfied_by_others_{name}": _within(cones, others, curvature, aperture),
+        }
+    return numbers
+
+
+def _within(general: Tensor, specific: Tensor, curvature: Tensor, aperture: Tensor) -> Tensor:
+    angle = lorentz.exterior_angle(general, specific, curvature)
+    return (angle <= aperture).float().mean()
+
+
+def _relations(
+    model: DualEncoder, nodes: Nodes
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor, float]]:
+    """Name, cones, specific side, that of another image, and scale of the apertures."""
+    if len(nodes.images) < 2:
+        return
+    across = 1.0 if isinstance(model.objective, MeruObjective) else ACROSS_MODALITIES
+    owner = nodes.part_owner
+    other = (owner + 1) % len(nodes.images)
+    images, texts = nodes.images, nodes.texts
+    yield "image_text", texts, images, images.roll(1, 0), across
+    if len(owner):
+        yield "image_part", nodes.part_images, images[owner], images[other], WITHIN_MODALITY
+        yield "text_part", nodes.part_texts, texts[owner], texts[other], WITHIN_MODALITY
+
+
+def _query_diversity(model: DualEncoder, nodes: Nodes) -> Tensor:
+    """Mean distance of visual nodes of one image over that of nodes of different images.
+
+    Queries stand image after image: neighbours make the pairs within, rows half of all queries
+    apart those between. 1 where there are no such pairs.
+    """
+    points, owner = nodes.query_images, nodes.query_owner
+
+    def mean_distance(shift: int, *, within: bool) -> Tensor:
+        chosen = ((owner == owner.roll(shift, 0)) == within).float()
+        apart = _distance(model, points, points.roll(shift, 0))
+        return (apart * chosen).sum() / chosen.sum()
+
+    ratio = mean_distance(1, within=True) / mean_distance(max(len(owner) // 2, 1), within=False)
+    return ratio.where(ratio.isfinite(), 1.0)
+
+
+def _distance(model: DualEncoder, x: Tensor, y: Tensor) -> Tensor:
+    """Of points row by row: along the hyperboloid, or straight between unit vectors."""
+    if isinstance(model.space, Euclidean):
+        return lorentz.length(x - y)
+    return lorentz.distance(x, y, model.curvature)

@@ -45,17 +45,28 @@ class Training:
 def train_step(
     training: Training, batch: Batch, shares: Shares, generator: torch.Generator
 ) -> StepResult:
-    """Take one optimizer step, unless the gradient is not finite."""
+    """Take one optimizer step, unless the gradient is not finite.
+
+    A step that is not taken leaves weights, the optimizer's state and the running statistics of
+    batch norms as they were; the gradients stay for whoever asks what went wrong.
+    """
     recipe, model = training.recipe, training.model
     training.optimizer.zero_grad(set_to_none=True)
     images = normalise(augment(batch.pixels, recipe.augment, generator))
+    statistics = [buffer.clone() for buffer in model.buffers()]
     terms, nodes = losses(training, batch, images, shares)
     (terms["loss"] + model.anchor()).backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.optim.max_grad_norm)
+    gradients = [value.grad for value in model.parameters() if value.grad is not None]
+    grad_norm = nn.utils.get_total_norm(gradients)
     taken = bool(grad_norm.isfinite())  # the step's one wait for the device
     if taken:
+        limit = recipe.optim.max_grad_norm
+        nn.utils.clip_grads_with_norm_(model.parameters(), limit, grad_norm)
         training.optimizer.step()
         model.clamp_scalars()
+    else:
+        for buffer, before in zip(model.buffers(), statistics, strict=True):
+            buffer.copy_(before)
     detached = {name: term.detach() for name, term in terms.items()}
     return StepResult(detached, nodes, grad_norm, taken)
 
