@@ -290,7 +290,8 @@ def test_all_pairs_of_angles_are_within_the_documented_bound(
     sine = np.minimum(np.linalg.norm(axis - ray, axis=-1), np.linalg.norm(axis + ray, axis=-1))
     turned = np.minimum(16 * eps / np.maximum(sine, eps), 4 * eps**0.5) + 8 * eps
     moved = sinh * turned + (8 * eps * sinh + 12 * eps * apart) * cosh
-    bound = math.pi / 2 * moved / np.maximum(apart, 1e-300) + 8 * eps
+    moved = moved / np.maximum(apart, 1e-300)
+    bound = np.where(moved < 1, math.pi / 2 * moved, math.pi) + 8 * eps
     assert (np.abs(got - want) <= bound).all()
 
 
