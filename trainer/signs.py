@@ -16,8 +16,9 @@ inverse temperature of 100 makes logits that differ by 4 / √c at most."""
 COLLAPSED_SPREAD = 0.01
 """Deviation of all radii over their mean; untrained models have 0.05 and more."""
 
-SATURATED_SHARE = 0.9
-"""Of the nodes of one kind. That some general ones come near the origin is what losses ask for."""
+SATURATED_SHARE = 0.98
+"""Of the nodes of one kind. That general ones come near the origin is what losses ask for, and
+visual nodes of an untrained convolutional tower begin with 0.96."""
 
 SATISFIED, SATISFIED_BY_OTHERS = 0.95, 0.9
 """Shares of cones. Where only the first is reached, entailment is learned."""
@@ -159,19 +160,15 @@ def _saturation(recipe: Recipe, numbers: dict[str, float]) -> Iterator[Sign]:
 
 
 def _entailment(recipe: Recipe, numbers: dict[str, float]) -> Iterator[Sign]:
-    """Every term is at 0, and not learned: the cones hold what they should not as well."""
-    prefix = "health/satisfied_by_others_"
-    relations = [name.removeprefix(prefix) for name in numbers if name.startswith(prefix)]
-    trivial = [
-        relation
-        for relation in relations
-        if numbers.get(f"health/satisfied_{relation}", 0) >= SATISFIED
-        and numbers[prefix + relation] >= SATISFIED_BY_OTHERS
-    ]
+    """The term of images and texts is at 0, but not learned: the cones hold other images too.
+
+    Cones of parts are not judged: near the origin they may rightly hold nearly everything.
+    """
     weight = getattr(recipe.objective, "entailment_weight", 0)
-    if not weight or "image_text" not in trivial or trivial != relations:
+    own = numbers.get("health/satisfied_image_text", 0)
+    others = numbers.get("health/satisfied_by_others_image_text", 0)
+    if not weight or own < SATISFIED or others < SATISFIED_BY_OTHERS:
         return
-    own, others = numbers["health/satisfied_image_text"], numbers[f"{prefix}image_text"]
     aperture = numbers["health/aperture_image_text"]
     why = (
         f"they are {aperture:.2f} rad wide; try a larger model.curvature "
