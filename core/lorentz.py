@@ -124,9 +124,9 @@ def distance(x: Array, y: Array, curvature: "float | Array") -> Array:
     norm_a, norm_b = length(a), length(b)
     half = xp.sinh(_radial_gap(a, b, norm_a, norm_b, curvature) / 2)
     q = half**2 + curvature * _chord_squared(a, b, norm_a, norm_b) / 4
-    apart = q > 0  # a square root has no slope at 0: step around it
-    root = xp.sqrt(xp.where(apart, q, 1.0))
-    return xp.where(apart, 2 / curvature**0.5 * xp.asinh(root), 0.0)
+    met = q <= 0  # a square root has no slope at 0: step around it, but let a NaN through
+    root = xp.sqrt(xp.where(met, 1.0, q))
+    return xp.where(met, 0.0, 2 / curvature**0.5 * xp.asinh(root))
 
 
 def pairwise_distance(x: Array, y: Array, curvature: "float | Array") -> Array:
@@ -153,9 +153,9 @@ def pairwise_distance(x: Array, y: Array, curvature: "float | Array") -> Array:
     versed = _versed(x, y)
     gap = xp.asinh(sinh_a)[..., :, None] - xp.asinh(sinh_b)[..., None, :]
     q = xp.sinh(gap / 2) ** 2 + sinh_a[..., :, None] * sinh_b[..., None, :] * versed / 2
-    apart = q > 0
-    safe = xp.sqrt(xp.where(apart, q, 1.0))
-    return xp.where(apart, 2 / _trailing(root, 2) * xp.asinh(safe), 0.0)
+    met = q <= 0
+    safe = xp.sqrt(xp.where(met, 1.0, q))
+    return xp.where(met, 0.0, 2 / _trailing(root, 2) * xp.asinh(safe))
 
 
 def half_aperture(general: Array, curvature: "float | Array") -> Array:
@@ -166,8 +166,8 @@ def half_aperture(general: Array, curvature: "float | Array") -> Array:
     """
     xp = namespace(general)
     norm = curvature**0.5 * length(general[..., 1:])
-    outside = norm > 2 * MIN_RADIUS
-    return xp.where(outside, xp.asin(2 * MIN_RADIUS / xp.where(outside, norm, 1.0)), math.pi / 2)
+    within = norm <= 2 * MIN_RADIUS
+    return xp.where(within, math.pi / 2, xp.asin(2 * MIN_RADIUS / xp.where(within, 1.0, norm)))
 
 
 def exterior_angle(general: Array, specific: Array, curvature: "float | Array") -> Array:
@@ -195,7 +195,7 @@ def exterior_angle(general: Array, specific: Array, curvature: "float | Array") 
     along = xp.sum(gap * (a + b), -1) / xp.where(weight > 0, weight, 1.0)
     turned = _chord_squared(a, b, norm_a, norm_b) / xp.where(norm_b > 0, norm_b, 1.0)
     along = along - turned / 2 * time_b
-    return _angle(across, along, norm_b > 0)
+    return _angle(across, along, norm_b <= 0)
 
 
 def pairwise_exterior_angle(general: Array, specific: Array, curvature: "float | Array") -> Array:
@@ -213,13 +213,13 @@ def pairwise_exterior_angle(general: Array, specific: Array, curvature: "float |
     sinh_a, sinh_b = root * length(specific[:, 1:])[None, :], root * length(general[:, 1:])[:, None]
     versed = _versed(general, specific)
     rounding = _COSINE_EPSILONS * xp.finfo(versed.dtype).eps
-    versed = xp.where(versed > rounding, versed, 0.0)
+    versed = xp.where(versed <= rounding, 0.0, versed)
     square = versed * (2 - versed)  # sin² θ
     aside = square > 2 * rounding  # a square root has no slope at 0: step around it
     across = sinh_a * xp.where(aside, xp.sqrt(xp.where(aside, square, 1.0)), 0.0)
     along = xp.sinh(xp.asinh(sinh_a) - xp.asinh(sinh_b))
     along = along - versed * sinh_a * xp.sqrt(1 + sinh_b**2)
-    return _angle(across, along, sinh_b > 0)
+    return _angle(across, along, sinh_b <= 0)
 
 
 def entailment_score(general: Array, specific: Array, curvature: "float | Array") -> Array:
@@ -259,14 +259,12 @@ def _chord_squared(a: Array, b: Array, norm_a: Array, norm_b: Array) -> Array:
     return xp.where(alike, near, far)
 
 
-def _angle(across: Array, along: Array, defined: Array) -> Array:
-    """``atan2(across, along)``; 0, and no slope, where not defined or both are as good as 0."""
+def _angle(across: Array, along: Array, at_origin: Array) -> Array:
+    """``atan2(across, along)``; 0, and no slope, at the origin and where both are as good as 0."""
     xp = namespace(across)
     squares = across**2 + along**2  # the slope divides by them
-    defined = defined & (squares >= xp.finfo(squares.dtype).tiny)
-    return xp.where(
-        defined, xp.atan2(xp.where(defined, across, 0.0), xp.where(defined, along, 1.0)), 0.0
-    )
+    met = at_origin | (squares < xp.finfo(squares.dtype).tiny)
+    return xp.where(met, 0.0, xp.atan2(xp.where(met, 0.0, across), xp.where(met, 1.0, along)))
 
 
 def _versed(x: Array, y: Array) -> Array:

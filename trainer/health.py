@@ -32,6 +32,12 @@ def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
     }
     if model.objective.needs_pooling and len(nodes.query_images) > 1:
         numbers["health/query_diversity"] = _query_diversity(model, nodes)
+    numbers |= {
+        f"health/alignment_{kind}": _alignment(
+            points if isinstance(space, Euclidean) else points[..., 1:]
+        )
+        for kind, points in (("image", nodes.images), ("text", nodes.texts))
+    }
     if isinstance(space, Euclidean):
         return numbers
     numbers |= _learned(model) | _radii(space, nodes)
@@ -62,6 +68,11 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
         return []
     finite = torch.stack([value.detach().isfinite().all() for value in floating.values()])
     return [name for name, well in zip(floating, finite.tolist(), strict=True) if not well]
+
+
+def _alignment(vectors: Tensor) -> Tensor:
+    """Length of the mean direction: 1 where all lie on one axis, near 0 where they spread."""
+    return lorentz.length(lorentz.unit(vectors.flatten(1)).mean(0))
 
 
 def _learned(model: DualEncoder) -> dict[str, Tensor]:

@@ -318,3 +318,25 @@ def test_every_gradient_is_finite(dtype: str, spaces: Any, c: float) -> None:
         assert bool(output.isfinite())
         for gradient in torch.autograd.grad(output, (space, curvature), retain_graph=True):
             assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_what_is_no_number_stays_none(kind: str) -> None:
+    """A point that is not finite must not look like one that is near."""
+    x: Any = lorentz.lift(np.ones((2, DIM)), 1.0)
+    y: Any = np.full_like(x, np.nan)
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        x, y = torch.from_numpy(x), torch.from_numpy(y)
+    of_pairs = (
+        lorentz.distance,
+        lorentz.pairwise_distance,
+        lorentz.exterior_angle,
+        lorentz.pairwise_exterior_angle,
+        lorentz.entailment_score,
+    )
+    for pair in ((x, y), (y, x)):
+        assert all(np.isnan(np.asarray(function(*pair, 1.0))).all() for function in of_pairs)
+    of_points = (lorentz.half_aperture, lorentz.radius)
+    assert all(np.isnan(np.asarray(function(y, 1.0))).all() for function in of_points)
+    assert np.isnan(np.asarray(lorentz.lift(y[:, 1:], 1.0))).all()

@@ -1,0 +1,152 @@
+"""Where a run begins: at another run's step, with another run's towers, or afresh."""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from core.errors import CheckpointError
+from trainer.config import Recipe
+from trainer.optim import learning_rate
+from trainer.run import train
+
+Make = Callable[..., Recipe]
+
+
+@pytest.fixture
+def make(recipe: Recipe, tmp_path: Path) -> Make:
+    """A recipe in a folder of its own, with sections changed."""
+
+    def build(name: str, **sections: dict[str, Any]) -> Recipe:
+        values = recipe.model_dump(mode="json")
+        values["name"] = name
+        values["optim"] |= {"steps": 8}
+        values["run"] |= {"out": str(tmp_path / name)}
+        for section, changes in sections.items():
+            before = {} if section == "objective" else values[section]
+            values[section] = before | changes
+        return Recipe.model_validate(values)
+
+    return build
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    return load_file(path / "model.safetensors")
+
+
+def told(recipe: Recipe) -> tuple[Path, str]:
+    out = StringIO()
+    path = train(recipe, Console(file=out, width=200))
+    return path, out.getvalue()
+
+
+NO_QUERIES = {"kind": "hyper3", "query_weight": 0.0}
+
+
+def test_a_continuation_takes_the_steps_that_its_base_would_have_taken(make: Make) -> None:
+    whole = train(make("whole", objective=NO_QUERIES), Console(quiet=True))
+    base = train(make("base", objective=NO_QUERIES, run={"stop_at": 5}), Console(quiet=True))
+    assert base.name == "00000005"
+    rest, said = told(make("rest", objective=NO_QUERIES, run={"base": str(base.parent.parent)}))
+    assert "steps 5 to 8" in said
+    assert f"continues {base}" in said
+    one, other = tensors(whole), tensors(rest)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_pooling_rests_until_a_loss_uses_it(make: Make) -> None:
+    base = train(make("base", objective=NO_QUERIES, run={"stop_at": 5}), Console(quiet=True))
+    again = train(make("again", objective=NO_QUERIES, run={"stop_at": 1}), Console(quiet=True))
+    at_five, at_one = tensors(base), tensors(again)
+    pooling = [name for name in at_five if name.startswith(("pooling.", "node_proj."))]
+    assert len(pooling) > 8
+    assert all(torch.equal(at_five[name], at_one[name]) for name in pooling)
+    full, said = told(make("full", run={"base": str(base)}))
+    assert "trained from here on: node_proj, pooling" in said
+    assert any(not torch.equal(at_five[name], tensors(full)[name]) for name in pooling)
+
+
+def test_an_idle_pooling_decays_where_the_recipe_says_so(make: Make) -> None:
+    """Each step multiplies a matrix by 1 - rate * decay, and leaves vectors alone."""
+    options = {"decay_idle_pooling": True, "weight_decay": 0.5}
+    decaying = make("decaying", objective=NO_QUERIES, optim=options)
+    resting = make("resting", objective=NO_QUERIES, optim=options | {"decay_idle_pooling": False})
+    decayed, kept = (tensors(train(one, Console(quiet=True))) for one in (decaying, resting))
+    factor = 1.0
+    for step in range(8):
+        factor *= 1 - 0.5 * learning_rate(step, decaying.optim)
+    assert factor < 0.999
+    weight, bias = "pooling.pool_mlp.0.weight", "pooling.pool_mlp.0.bias"
+    torch.testing.assert_close(decayed[weight], factor * kept[weight], rtol=1e-6, atol=0)
+    assert torch.equal(decayed[bias], kept[bias])
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({"optim": {"peak_lr": 3e-3}}, "optim.peak_lr"),
+        ({"optim": {"steps": 9}}, "optim.steps"),
+        ({"run": {"seed": 5}}, "run.seed"),
+        ({"data": {"max_parts": 1}}, "data.max_parts"),
+        ({"model": {"dim": 32}}, "model.dim"),
+    ],
+)
+def test_a_base_of_another_schedule_data_or_model_is_refused(
+    make: Make, sections: dict[str, dict[str, Any]], named: str
+) -> None:
+    base = train(make("base", objective=NO_QUERIES, run={"stop_at": 3}), Console(quiet=True))
+    sections["run"] = sections.get("run", {}) | {"base": str(base)}
+    with pytest.raises(CheckpointError, match=rf"of another recipe \(differs in {named}\)"):
+        train(make("rest", **sections), Console(quiet=True))
+
+
+def test_a_base_that_is_missing_or_complete_is_named(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no checkpoint here"):
+        train(make("rest", run={"base": str(tmp_path / "nowhere")}), Console(quiet=True))
+    whole = train(make("whole"), Console(quiet=True))
+    with pytest.raises(CheckpointError, match="nothing is left to continue"):
+        train(make("rest", run={"base": str(whole)}), Console(quiet=True))
+
+
+def test_a_locked_tower_is_the_one_that_was_given_and_stays(make: Make) -> None:
+    clip = {"kind": "clip"}
+    first = train(make("first", objective=clip), Console(quiet=True))
+    frozen = {"image_tower": {"frozen": True}, "objective": clip}
+    locked, said = told(make("locked", **frozen, run={"init": str(first), "seed": 7}))
+    assert f"both towers are those of {first}" in said
+    before, after = tensors(first), tensors(locked)
+    image = [name for name in before if name.startswith("image_tower.")]
+    assert all(torch.equal(before[name], after[name]) for name in image)  # running means too
+    text = [name for name in before if name.startswith("text_tower.")]
+    assert any(not torch.equal(before[name], after[name]) for name in text)
+
+
+def test_a_random_tower_that_is_locked_is_warned_of(make: Make) -> None:
+    clip = {"kind": "clip"}
+    _, said = told(make("locked", image_tower={"frozen": True}, objective=clip))
+    assert "image_tower.frozen: its random weights stay" in said
+    assert "run.init" in said
+
+
+def test_towers_of_another_shape_are_named(make: Make) -> None:
+    other = train(make("other", text_tower={"width": 16}), Console(quiet=True))
+    with pytest.raises(CheckpointError, match=r"text_tower\."):
+        train(make("here", run={"init": str(other)}), Console(quiet=True))
+
+
+def test_a_run_can_be_lengthened_to_a_later_stop(make: Make) -> None:
+    whole = train(make("whole"), Console(quiet=True))
+    train(make("slow", run={"stop_at": 2}), Console(quiet=True))
+    rest = train(make("slow", run={"stop_at": None}), Console(quiet=True))
+    one, other = tensors(whole), tensors(rest)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_base_and_init_exclude_each_other(make: Make) -> None:
+    with pytest.raises(ValueError, match="give one"):
+        make("both", run={"base": "a", "init": "b"})
