@@ -1,0 +1,113 @@
+"""The command with torchrun before it: two processes, one run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from core.lock import take_lock
+from trainer.config import Recipe
+from trainer.run import train
+from trainer.shard_writer import Sample, write_shard
+
+
+def without_batch_norm(recipe: Recipe, **changes: dict[str, Any]) -> Recipe:
+    """A recipe whose steps do not depend on the number of processes: no augmentation either."""
+    dump = recipe.model_dump() | {
+        "image_tower": {"kind": "timm", "name": "test_vit"},
+        "augment": {
+            "crop_scale": (1.0, 1.0), "jitter_probability": 0.0, "grayscale_probability": 0.0,
+        },
+    }  # fmt: skip
+    for section, values in changes.items():
+        dump[section] |= values
+    return Recipe.model_validate(dump)
+
+
+@contextmanager
+def two_processes(recipe: Recipe, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command of the manual, and its end whatever happens."""
+    file = folder / "recipe.toml"
+    file.write_text(f'name = "{recipe.name}"\n')
+    overrides = [
+        f"{section}.{key}={json.dumps(value)}"
+        for section, values in recipe.model_dump(mode="json", exclude={"name"}).items()
+        for key, value in values.items()
+        if value is not None
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "-m", "core", "train", str(file), *overrides],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def reported(folder: Path, split: str = "train") -> list[tuple[int, float]]:
+    """Step and loss of every report."""
+    file = folder / "metrics.jsonl"
+    rows = [json.loads(row) for row in file.read_text().splitlines()] if file.exists() else []
+    return [(row["step"], row["loss"]) for row in rows if row["split"] == split]
+
+
+def test_two_processes_take_the_steps_of_one_and_end_with_a_checkpoint_that_one_goes_on_from(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    def endless(name: str, **run: Any) -> Recipe:
+        return without_batch_norm(
+            recipe,
+            optim={"steps": 100_000},
+            run={"out": tmp_path / name, "save_every": 100_000, **run},
+        )
+
+    train(endless("alone", stop_at=6), Console(file=StringIO()))
+    together = endless("together")
+    with two_processes(together, tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while len(reported(together.folder)) < 6:
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)  # to torchrun, which passes it on
+        output, _ = process.communicate(timeout=60)
+    assert output.count("x 2 processes") == 1
+    last = reported(together.folder)[-1][0]
+    assert [path.name for path in (together.folder / "checkpoints").iterdir()] == [f"{last:08d}"]
+
+    train(endless("together", stop_at=last + 2), Console(file=StringIO()))
+    steps = [step for step, _ in reported(together.folder)]
+    assert steps == list(range(1, last + 3))
+    for split, count in (("train", 6), ("val", 2)):
+        alone = reported(tmp_path / "alone", split)
+        assert len(alone) == count
+        for (step, expected), (same_step, loss) in zip(
+            alone, reported(together.folder, split), strict=False
+        ):
+            assert step == same_step
+            assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_process_that_fails_ends_the_other(recipe: Recipe, shards: Path, tmp_path: Path) -> None:
+    write_shard(shards / "00002.tar", [Sample("bad", b"no picture", "a caption", ())])
+    pairs = without_batch_norm(recipe, optim={"batch_size": 2, "steps": 100_000})
+    with two_processes(pairs, tmp_path) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "no sample of a batch of 1 can be used" in output
+    with closing(take_lock(recipe.folder)):
+        assert "another process of this run has ended" in output
