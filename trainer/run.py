@@ -67,6 +67,8 @@ def train(recipe: Recipe, console: Console) -> Path:
 def _train(recipe: Recipe, console: Console, device: torch.device, world: World) -> Path:
     folder = recipe.folder
     before = _resumable(folder, recipe, world)
+    step = before.step if before else 0
+    agree(world, recipe=int(recipe.digest()[:15], 16), step=step)
     if before and before.step >= recipe.last_step:
         console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
         return before.path
@@ -75,15 +77,10 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     optimizer = build_optimizer(model, recipe.optim)
     training = Training(recipe, model, model, optimizer, world)
     started = begin(training, before)
+    data = _open_data(recipe, folder, world)
+    agree(world, samples=len(data.train))
     if world.size > 1:
         training = replace(training, spread=spread(model, device))
-    data = _open_data(recipe, folder, world)
-    agree(
-        world,
-        recipe=int(recipe.digest()[:15], 16),
-        step=started.step,
-        samples=len(data.train),
-    )
     _announce(console, training, data, device, started.step)
     if before and before.samples != len(data.train):
         console.print(
