@@ -114,10 +114,8 @@ def run(name: str, folder: Path, steps: int, stop: int | None, jobs: int) -> Non
         sys.executable, "-m", "core", "train", str(RECIPES / f"{name}.toml"),
         "data.train=data/scenes/train", "data.val=data/scenes/val", f"run.out={folder}",
         f"optim.steps={steps}", f"optim.warmup_steps={steps // 10}", "run.log_every=1",
-        f"run.eval_every={steps}", f"run.save_every={steps}",
+        f"run.eval_every={steps}", f"run.save_every={steps}", f"run.stop_at={stop or steps}",
     ]  # fmt: skip
-    if stop:
-        command.append(f"run.stop_at={stop}")
     if load_recipe(Path(name)).run.base:
         command.append(f"run.base={FOLDER / BASE}")
     environment = os.environ | {"OMP_NUM_THREADS": threads}

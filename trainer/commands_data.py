@@ -78,8 +78,8 @@ def prepare(
     ] = None,
 ) -> None:
     """Turn photos with captions and boxes into shards to train on."""
-    from trainer.prepare import PrepareSettings, is_complete  # noqa: PLC0415 - as above
-    from trainer.prepare import prepare as write_split  # noqa: PLC0415
+    from trainer.data.prepare import PrepareSettings, is_complete  # noqa: PLC0415 - as above
+    from trainer.data.prepare import prepare as write_split  # noqa: PLC0415
 
     console = Console(highlight=False)
     name = split or records.stem

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from core.errors import ConfigError, ProcessLost
-from trainer.batch import Batch, Links
+from trainer.data.batch import Batch, Links
 from trainer.model import DualEncoder, Tangents
 
 _PATIENCE = timedelta(hours=2)  # of processes that wait while the first one evaluates

@@ -31,10 +31,11 @@ from core.bundle import (
 from core.errors import BundleError, DataError, ParityError
 from core.image import ImageSpec, normalise
 from core.text import TextSpec, Tokenizer
-from trainer.batch import Decoded, decode_sample, validation_rows
 from trainer.checkpoint import Checkpoint, load_model
+from trainer.data.batch import Decoded, decode_sample
+from trainer.data.loader import validation_rows
+from trainer.data.shards import find_shards, index_shards
 from trainer.model import DualEncoder
-from trainer.shards import find_shards, index_shards
 from trainer.storage import storage_errors
 from trainer.vocabulary import write_tokenizer
 

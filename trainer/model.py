@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from core.errors import ConfigError
 from core.spaces import Euclidean, Lorentz, Product
-from trainer.batch import Batch, Links
 from trainer.config import Recipe
+from trainer.data.batch import Batch, Links
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 from trainer.objectives.options import (
     AtmgObjective,

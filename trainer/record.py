@@ -22,14 +22,15 @@ from rich.progress import (
 from torch.utils.tensorboard import SummaryWriter
 
 from core.errors import DataError
-from trainer import health
-from trainer.batch import Batch, Unusable, reason
 from trainer.config import Recipe
-from trainer.divergence import causes
+from trainer.data.batch import Batch, Unusable
+from trainer.data.loader import reason
+from trainer.health.divergence import causes
+from trainer.health.measure import gradients, measure
+from trainer.health.watch import Watch
 from trainer.model import DualEncoder
 from trainer.step import Evaluation, StepResult
 from trainer.storage import storage_errors
-from trainer.watch import Watch
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Record:
         numbers = {
             name: float(value)
             for name, value in (
-                result.terms | health.measure(model, result.nodes) | health.gradients(model)
+                result.terms | measure(model, result.nodes) | gradients(model)
             ).items()
         }
         now = time.perf_counter()

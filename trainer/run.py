@@ -14,19 +14,14 @@ from core.errors import CheckpointError, ConfigError
 from core.lock import take_lock
 from core.text import TextSpec
 from trainer import checkpoint
-from trainer.batch import (
-    BatchDataset,
-    Schedule,
-    load_batches,
-    validation_rows,
-)
 from trainer.config import Recipe, difference
+from trainer.data.loader import BatchDataset, Schedule, load_batches, validation_rows
+from trainer.data.shards import ShardIndex, find_shards, index_shards
 from trainer.distributed import World, agree, exchange, join, spread
-from trainer.divergence import require_finite, stop_if_diverged
+from trainer.health.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
 from trainer.record import Record
-from trainer.shards import ShardIndex, find_shards, index_shards
 from trainer.start import begin
 from trainer.step import Training, evaluate, train_step
 from trainer.storage import storage_errors, write_json

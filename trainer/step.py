@@ -11,11 +11,11 @@ from core import lorentz
 from core.errors import DataError
 from core.evaluation.retrieval import retrieval
 from core.image import IMAGENET_MEAN, IMAGENET_STD
-from trainer.augment import augment, to_float
-from trainer.batch import Batch, Unusable
 from trainer.config import Recipe
+from trainer.data.augment import augment, to_float
+from trainer.data.batch import Batch, Unusable
 from trainer.distributed import Shares, World, gather
-from trainer.health import measure
+from trainer.health.measure import measure
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes

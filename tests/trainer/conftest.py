@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainer.config import Recipe
-from trainer.shard_writer import Part, Sample, encode_jpeg, write_shard
+from trainer.data.shard_writer import Part, Sample, encode_jpeg, write_shard
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
 SIDE = 32

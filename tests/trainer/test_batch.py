@@ -8,19 +8,11 @@ import torch
 
 from core.queries import build_queries
 from core.text import TextSpec, Tokenizer
-from trainer.batch import (
-    Batch,
-    BatchDataset,
-    Decoded,
-    Schedule,
-    collate,
-    load_batches,
-    reason,
-    validation_rows,
-)
 from trainer.config import DataSection, Recipe
-from trainer.shard_writer import Part, Sample, encode_jpeg, write_shard
-from trainer.shards import find_shards, index_shards
+from trainer.data.batch import Batch, Decoded, collate
+from trainer.data.loader import BatchDataset, Schedule, load_batches, reason, validation_rows
+from trainer.data.shard_writer import Part, Sample, encode_jpeg, write_shard
+from trainer.data.shards import find_shards, index_shards
 from trainer.vocabulary import write_tokenizer
 
 

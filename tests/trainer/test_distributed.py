@@ -23,9 +23,9 @@ from torch.multiprocessing.spawn import start_processes
 
 from core.errors import ConfigError, Hyper3Error
 from core.text import TextSpec, Tokenizer
-from trainer.augment import to_float
-from trainer.batch import Batch, Decoded, Links, collate
 from trainer.config import Recipe
+from trainer.data.augment import to_float
+from trainer.data.batch import Batch, Decoded, Links, collate
 from trainer.distributed import World, agree, exchange, join, spread
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms

@@ -17,11 +17,11 @@ from torch import nn
 from core.errors import TrainingDiverged
 from trainer import checkpoint
 from trainer.config import Recipe
+from trainer.health.watch import REPORTS_UNTIL_WELL, Watch
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.run import train
 from trainer.towers import ConvTower
-from trainer.watch import REPORTS_UNTIL_WELL, Watch
 
 BASE_STEP = 2
 SYSTEMS: dict[str, dict[str, Any]] = {

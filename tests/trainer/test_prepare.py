@@ -15,9 +15,9 @@ import webdataset as wds
 from PIL import Image
 
 from core.errors import ConfigError, DataError, StorageError
-from trainer.prepare import PrepareSettings, is_complete, prepare
-from trainer.records import Tally, parts_of, read_records
-from trainer.shard_writer import Part, Sample, read_manifest, write_shard
+from trainer.data.prepare import PrepareSettings, is_complete, prepare
+from trainer.data.records import Tally, parts_of, read_records
+from trainer.data.shard_writer import Part, Sample, read_manifest, write_shard
 from trainer.storage import replacing
 
 SETTINGS = PrepareSettings(side=48, part_side=24)
@@ -275,7 +275,7 @@ def test_records_of_which_nothing_can_be_used_are_a_data_error(tmp_path: Path) -
 def test_the_order_is_shuffled_and_the_same_for_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.prepare.SHARD_SAMPLES", 7)
+    monkeypatch.setattr("trainer.data.prepare.SHARD_SAMPLES", 7)
     write_photo(tmp_path / "a.png")
     records = write_records(
         tmp_path,

@@ -18,9 +18,9 @@ from core.config import Section
 from core.errors import ConfigError
 from trainer import checkpoint
 from trainer.config import RECIPES, Recipe, load_recipe
+from trainer.data.shard_writer import Part, Sample, encode_jpeg, write_shard
 from trainer.objectives.options import Objective
 from trainer.run import train
-from trainer.shard_writer import Part, Sample, encode_jpeg, write_shard
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
 LARGE = [name for name in NAMES if not name.endswith("-smoke")]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from core.errors import DataError
-from trainer.shard_writer import Part, Sample, write_shard
-from trainer.shards import epoch_order, find_shards, index_shards, read_sample
+from trainer.data.shard_writer import Part, Sample, write_shard
+from trainer.data.shards import epoch_order, find_shards, index_shards, read_sample
 
 
 def plain(number: int, photo: str | None = None) -> Sample:

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from core.lock import take_lock
 from trainer.config import Recipe
+from trainer.data.shard_writer import Sample, write_shard
 from trainer.run import train
-from trainer.shard_writer import Sample, write_shard
 
 
 def without_batch_norm(recipe: Recipe, **changes: dict[str, Any]) -> Recipe:

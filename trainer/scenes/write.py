@@ -18,10 +18,7 @@ from PIL import Image
 from core.bundle import sha256
 from core.errors import DataError
 from core.image import resize
-from trainer.scenes import art, captions
-from trainer.scenes.art import Sprite, Thing
-from trainer.scenes.compose import Box, Plan, Scene, compose, draw_plan
-from trainer.shard_writer import (
+from trainer.data.shard_writer import (
     MANIFEST,
     Part,
     Sample,
@@ -29,6 +26,9 @@ from trainer.shard_writer import (
     read_manifest,
     write_shard,
 )
+from trainer.scenes import art, captions
+from trainer.scenes.art import Sprite, Thing
+from trainer.scenes.compose import Box, Plan, Scene, compose, draw_plan
 from trainer.storage import clear, replacing, storage_errors, write_json
 
 SHARD_SAMPLES = 2_000

@@ -3,7 +3,7 @@
 from core.errors import TrainingDiverged
 from trainer import checkpoint
 from trainer.config import Recipe
-from trainer.health import not_finite
+from trainer.health.measure import not_finite
 from trainer.model import DualEncoder
 from trainer.step import StepResult
 

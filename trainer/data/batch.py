@@ -1,28 +1,21 @@
 """Samples -> batches: what one optimizer step needs, counted and indexed by the loader."""
 
 import hashlib
-import logging
-import signal
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from core.errors import DataError, Hyper3Error, ImageError
+from core.errors import DataError, ImageError
 from core.image import decode, resize
 from core.queries import build_queries
-from core.text import TextSpec, Tokenizer
+from core.text import Tokenizer
 from trainer.config import DataSection
-from trainer.shards import ShardIndex, epoch_order, read_sample
-
-log = logging.getLogger(__name__)
+from trainer.data.shards import ShardIndex, read_sample
 
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 """Texts up to the next of these lengths are encoded together: hardly any padding."""
@@ -217,124 +210,3 @@ def _group(ids: list[list[int]], tokenizer: Tokenizer) -> tuple[Tensor, tuple[Te
         if high > low
     ]
     return torch.from_numpy(order), tuple(groups)
-
-
-class BatchDataset(Dataset["Batch | Unusable | Hyper3Error"]):
-    """Batches of the samples of a row of `epoch_order`.
-
-    An error is returned, not raised: a worker's exception would arrive as its printed trace.
-    """
-
-    def __init__(
-        self, index: ShardIndex, tokenizer: Path, spec: TextSpec, options: DataSection, seed: int
-    ) -> None:
-        self._index = index
-        self._options = options
-        self._seed = seed
-        self._file, self._spec = tokenizer, spec
-        self._tokenizer: Tokenizer | None = None  # made by the process that uses it
-
-    def __getitem__(self, request: tuple[int, Sequence[int]]) -> "Batch | Unusable | Hyper3Error":
-        try:
-            return self._make(*request)
-        except Hyper3Error as error:
-            return error
-
-    def _make(self, epoch: int, numbers: Sequence[int]) -> "Batch | Unusable":
-        if self._tokenizer is None:
-            self._tokenizer = Tokenizer(self._file, self._spec)
-        samples, skipped = [], []
-        for number in numbers:
-            rng = np.random.default_rng((self._seed, epoch, number))
-            try:
-                samples.append(decode_sample(self._index, number, self._options, rng))
-            except DataError as error:
-                skipped.append(str(error))
-        if not samples:
-            return Unusable(tuple(skipped))
-        return collate(samples, self._tokenizer, self._options, skipped)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Requests for batches from one step to another, epoch after epoch."""
-
-    index: ShardIndex
-    batch_size: int
-    seed: int
-    first_step: int
-    last_step: int
-    rank: int = 0
-    ranks: int = 1  # processes that share each batch
-
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
-        step, start, epoch = self.first_step, 0, 0
-        while step < self.last_step:
-            order = epoch_order(self.index, self.batch_size, self.seed, epoch)
-            for row in order[max(step - start, 0) :]:
-                if step == self.last_step:
-                    return
-                yield epoch, row[self.rank :: self.ranks].tolist()
-                step += 1
-            start, epoch = start + len(order), epoch + 1
-
-    def __len__(self) -> int:
-        return self.last_step - self.first_step
-
-
-def load_batches(
-    dataset: BatchDataset, schedule: Schedule | Sequence[tuple[int, list[int]]], workers: int
-) -> Generator["Batch | Unusable", None, None]:
-    """Batches in the order of the schedule, made by worker processes ahead of time.
-
-    Close the iterator when it is left early, so that the workers end.
-
-    Raises:
-        Hyper3Error: What stopped a worker.
-    """
-    loader: DataLoader[Any] = DataLoader(
-        dataset,
-        batch_size=None,
-        sampler=schedule,
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        worker_init_fn=_leave_signals_to_the_loop,
-        collate_fn=_as_it_is,
-    )
-    iterator: Any = iter(loader)
-    try:
-        for made in iterator:
-            if isinstance(made, Hyper3Error):
-                raise made
-            yield made
-    finally:
-        # Workers that ignore SIGTERM must be told to end: left to the interpreter's exit, they
-        # would be waited for without end.
-        if workers:
-            iterator._shutdown_workers()  # noqa: SLF001 - there is no public way
-
-
-def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[int]]]:
-    """Requests for the first caption of every photo, in stored order, the last batch short."""
-    _, first = np.unique(index.photo, return_index=True)
-    first.sort()
-    return [
-        (0, first[start : start + batch_size].tolist())
-        for start in range(0, len(first), batch_size)
-    ]
-
-
-def _leave_signals_to_the_loop(_worker: int) -> None:
-    """A signal to the whole group must not end the workers before the loop has saved."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch  # the dataset has made the batch: there is nothing to collate
-
-
-def reason(skipped: str) -> str:
-    """Why a sample was left out, without the names of its shard and key."""
-    words = skipped.split(": ")
-    return words[2] if len(words) > 2 else skipped

@@ -1,11 +1,11 @@
-"""What a run warns of: each sign of `trainer.health` as a sentence that says what to try."""
+"""What a run warns of: each sign of `measure` as a sentence that says what to try."""
 
 import math
 from collections.abc import Iterator
 
 from core.lorentz import MIN_RADIUS
 from trainer.config import Recipe
-from trainer.health import AT_BOUND
+from trainer.health.measure import AT_BOUND
 from trainer.model import MAX_LOG_SCALE
 from trainer.objectives.options import Hyper3Objective, PhyclipObjective
 
@@ -39,7 +39,7 @@ def warnings(recipe: Recipe, numbers: dict[str, float]) -> dict[str, str]:
 
     Args:
         recipe: Of the run.
-        numbers: As `health.measure` names them, of training or of held-out data. Those that are
+        numbers: As `measure` names them, of training or of held-out data. Those that are
             missing or not finite say nothing.
     """
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}

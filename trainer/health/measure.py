@@ -1,4 +1,4 @@
-"""Signs of a run that goes wrong, as numbers to log; `trainer.watch` makes sentences of them."""
+"""Signs of a run that goes wrong, as numbers to log."""
 
 from collections.abc import Iterator, Mapping
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from trainer.config import Recipe
-from trainer.signs import warnings
+from trainer.health.signs import warnings
 
 REPORTS_UNTIL_WELL = 3
 """Reports in a row without a sign before it counts as gone: scalars tremble at their bounds."""

@@ -22,7 +22,7 @@ from core.bundle import sha256
 from core.errors import ConfigError, DataError, ImageError
 from core.evaluation.records import find_image, unsquash
 from core.image import decode, resize
-from trainer.records import (
+from trainer.data.records import (
     Corners,
     Record,
     Tally,
@@ -33,7 +33,7 @@ from trainer.records import (
     record_id,
     sound_boxes,
 )
-from trainer.shard_writer import (
+from trainer.data.shard_writer import (
     MANIFEST,
     Part,
     Sample,
