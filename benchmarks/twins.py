@@ -4,6 +4,7 @@ Each twin runs with its own objective and tiny towers for about the given time, 
 continuations from the base twin's end. A term has fallen when its mean over the last tenth of
 the steps lies below that over the first ten steps (a continuation's: below the base's first
 ten, where the base had the term). Of those that have not, the figures that explain it follow.
+Runs that are complete are not repeated: remove runs/twins to start afresh.
 
     python benchmarks/twins.py [--seconds 60] [--jobs 2] [--save] [NAME ...]
 """
@@ -79,7 +80,7 @@ def main() -> None:
             base = courses[BASE] if group is continued and group else None
             train = partial(course, seconds=options.seconds, jobs=options.jobs, base=base)
             courses |= dict(zip(group, pool.map(train, group), strict=True))
-    console = Console(record=True, width=120)
+    console = Console(record=True, width=150)
     console.print(tabulate(courses))
     console.print(
         f"{options.seconds:g} s each, {options.jobs} at once; {os.cpu_count()} cores, "
@@ -93,6 +94,8 @@ def main() -> None:
 def course(name: str, seconds: float, jobs: int, base: Course | None) -> Course:
     """Train one twin for about the given time, or from the base's end to the schedule's."""
     steps, stop = 0, None
+    if (FOLDER / name / "checkpoints").is_dir():
+        return Course(name, read(FOLDER / name), base)
     if base:
         steps = json.loads((FOLDER / BASE / "recipe.json").read_text())["optim"]["steps"]
     else:
@@ -135,21 +138,33 @@ def read(folder: Path) -> dict[str, np.ndarray]:
     }
 
 
+CONES = {
+    "image_text": "text", "part_image_text": "part_text", "image_part": "part_image",
+    "text_part": "part_text", "visual_hierarchy": "query_image", "text_hierarchy": "query_text",
+    "visual_calibration": "query_image", "text_calibration": "query_text",
+}  # fmt: skip
+"""The general side of each relation, as the figures name it."""
+
+
 def why(one: Course, term: str) -> str:
     """What the run's other figures say of a term that has not fallen."""
 
     def change(name: str) -> str:
         return f"{one.first(name):.2f} to {one.last(name):.2f}"
 
-    if term.startswith("contrastive/"):
-        return f"alignment of images {change('health/alignment_image')}: one axis, nothing apart"
-    within = {"image_part", "visual_hierarchy", "visual_calibration"}
-    side = "image" if term.rpartition("/")[2] in within else "text"
-    spread = f"alignment of {side}s {change(f'health/alignment_{side}')}"
-    if "calibration" in term:
-        radius = f"radius/{'query' if term.startswith('query') else 'part'}_{side}"
-        return f"it repeats the violation, as a constant; radius {change(radius)}; {spread}"
-    return f"{spread}: the contrast turns directions apart faster than cones draw them together"
+    relation = term.rpartition("/")[2]
+    if relation not in CONES:
+        return f"alignment of images {change('health/alignment_image')}"
+    cones = "query_text" if term == "query/image_text" else CONES[relation]
+    radius = f"radius of its cones {change(f'radius/{cones}')}"
+    saturated = f"health/saturated_{cones}"
+    if saturated in one.numbers and one.first(saturated) > one.last(saturated) + 0.1:
+        return (
+            "cones of 90 degrees and more held nearly all at first: share of them so near the "
+            f"origin {change(saturated)}, {radius}"
+        )
+    side = "text" if "text" in cones else "image"
+    return f"alignment of {side}s {change(f'health/alignment_{side}')}; {radius}"
 
 
 def tabulate(courses: dict[str, Course]) -> Table:
