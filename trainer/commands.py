@@ -37,6 +37,10 @@ def recipes(
     name: Annotated[
         Path | None, typer.Argument(help="Show every key of this one, a file or a bare name.")
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SECTION.KEY=VALUE", help="As `hyper3 train` takes them."),
+    ] = None,
 ) -> None:
     """List the recipes that ship with us, or show all that one of them decides."""
     from rich.console import Console  # noqa: PLC0415
@@ -45,7 +49,7 @@ def recipes(
 
     console = Console(highlight=False, markup=False)
     if name:
-        console.print_json(load_recipe(name).model_dump_json())
+        console.print_json(load_recipe(name, overrides).model_dump_json())
         return
     paths = sorted(
         (path for path in RECIPES.glob("*.toml") if not path.stem.endswith("-smoke")),
@@ -53,11 +57,10 @@ def recipes(
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("recipe", no_wrap=True)  # a name that is cut off is of no use
-    table.add_column("objective", no_wrap=True)
     table.add_column("what it is")
     for path in paths:
         described = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        table.add_row(path.stem, load_recipe(path).objective.kind, described)
+        table.add_row(path.stem, described)
     console.print(table)
     console.print(
         "hyper3 train NAME trains one. NAME-smoke is its twin in little, a few steps on\n"

@@ -191,6 +191,23 @@ class Recipe(Section):
             unused["max_queries"] = 1
         return self.data.model_copy(update=unused)
 
+    def doubts(self) -> list[str]:
+        """Settings that are allowed and hardly meant, each with what it comes to."""
+        optim, objective = self.optim, self.objective
+        found = []
+        if optim.warmup_steps >= optim.steps:
+            found.append(
+                f"optim.warmup_steps {optim.warmup_steps:,} is not under optim.steps "
+                f"{optim.steps:,}: optim.peak_lr is never reached"
+            )
+        if self.run.stop_at and self.run.stop_at > optim.steps:
+            found.append(f"run.stop_at {self.run.stop_at:,} is beyond optim.steps {optim.steps:,}")
+        if objective.needs_queries and self.data.max_queries == 1:
+            found.append("data.max_queries is 1, the caption itself: no query is trained")
+        if objective.needs_parts and self.data.max_parts == 0:
+            found.append(f"data.max_parts is 0: the terms of {objective.kind} for parts are 0")
+        return found
+
     @property
     def folder(self) -> Path:
         """The folder of the run."""
@@ -202,7 +219,7 @@ class Recipe(Section):
             self.model_dump_json(
                 exclude={
                     "data": {"train", "val", "workers"},
-                    "run": set(RunSection.model_fields) - {"seed"},
+                    "run": set(RunSection.model_fields) - {"seed", "base", "init"},
                 }
             ).encode()
         ).hexdigest()

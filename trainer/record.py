@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -23,14 +23,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 from core.errors import DataError
 from trainer.config import Recipe
-from trainer.data.batch import Batch, Unusable
+from trainer.data.batch import Batch
 from trainer.data.loader import reason
 from trainer.health.divergence import causes
 from trainer.health.measure import gradients, measure
 from trainer.health.watch import Watch
 from trainer.model import DualEncoder
 from trainer.step import Evaluation, StepResult
-from trainer.storage import storage_errors
+from trainer.storage import replacing, storage_errors
 
 
 @dataclass
@@ -55,8 +55,10 @@ class Record:
     def __enter__(self) -> Self:
         if self.leads:
             with storage_errors(self.folder):
-                self._board = SummaryWriter(str(self.folder / "tensorboard"))
-                self._lines = (self.folder / "metrics.jsonl").open("a", encoding="utf-8")
+                self._board = SummaryWriter(
+                    str(self.folder / "tensorboard"), purge_step=self.first + 1
+                )
+                self._lines = self._open_lines()
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -90,22 +92,14 @@ class Record:
         for line in self._watch.summary():
             self.console.print(line)
 
-    def waiting(self, batches: Iterator[Batch | Unusable]) -> Iterator[Batch]:
-        """The same batches; the time spent waiting for them is what the data path costs.
-
-        Raises:
-            DataError: No sample of a batch can be used.
-        """
+    def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the time spent waiting for them is what the data path costs."""
         while True:
             start = time.perf_counter()
             batch = next(batches, None)
             self._waited += time.perf_counter() - start
             if batch is None:
                 return
-            if isinstance(batch, Unusable):
-                raise DataError(
-                    f"no sample of a batch of {len(batch.skipped)} can be used: {batch.skipped[0]}"
-                )
             yield batch
 
     def step(
@@ -122,7 +116,7 @@ class Record:
         self._bar.update(self._task, completed=step)
         if not result.taken:
             self._note_bad(step, model, result)
-        if step % self.recipe.run.log_every and step != self.recipe.last_step:
+        if not self.leads or (step % self.recipe.run.log_every and step != self.recipe.last_step):
             return
         numbers = {
             name: float(value)
@@ -196,9 +190,20 @@ class Record:
         if last:
             self._say(f"saved {path}")
 
+    def _open_lines(self) -> TextIO:
+        """The reports so far, without those of steps that are taken again after a crash."""
+        file = self.folder / "metrics.jsonl"
+        if file.exists():
+            kept = []
+            for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+                with contextlib.suppress(ValueError):  # of a line that was cut off
+                    if json.loads(line)["step"] <= self.first:
+                        kept.append(line)
+            with replacing(file) as temporary:
+                temporary.write_text("".join(kept), encoding="utf-8")
+        return file.open("a", encoding="utf-8")
+
     def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
-        if not self.leads:
-            return
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         line: dict[str, Any] = {"split": split, "step": step, "time": time.time()}
         line |= dict.fromkeys(numbers) | finite  # JSON has no nan: it is null

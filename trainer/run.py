@@ -77,12 +77,12 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     if world.size > 1:
         training = replace(training, spread=spread(model, device))
     _announce(console, training, data, device, started.step)
-    if before and before.samples != len(data.train):
+    if started.samples not in {None, len(data.train)}:
         console.print(
-            f"[yellow]data.train now holds {len(data.train):,} samples, not {before.samples:,}: "
+            f"[yellow]data.train now holds {len(data.train):,} samples, not {started.samples:,}: "
             "from here on the run differs from one that was not stopped[/]"
         )
-    for told in started.told:
+    for told in (*started.told, *(f"[yellow]{doubt}[/]" for doubt in recipe.doubts())):
         console.print(told)
     recording = Record(folder, recipe, console, started.step, leads=world.leads)
     with recording as record, _stop_signal() as stop:

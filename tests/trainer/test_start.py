@@ -1,5 +1,6 @@
 """Where a run begins: at another run's step, with another run's towers, or afresh."""
 
+import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -43,6 +44,11 @@ def told(recipe: Recipe) -> tuple[Path, str]:
     out = StringIO()
     path = train(recipe, Console(file=out, width=200))
     return path, out.getvalue()
+
+
+def checkpoint_state(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((path / "state.json").read_text())
+    return state
 
 
 NO_QUERIES = {"kind": "hyper3", "query_weight": 0.0}
@@ -106,11 +112,72 @@ def test_a_base_of_another_schedule_data_or_model_is_refused(
 
 
 def test_a_base_that_is_missing_or_complete_is_named(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no checkpoint here"):
-        train(make("rest", run={"base": str(tmp_path / "nowhere")}), Console(quiet=True))
+    for key, name, remedy in (
+        ("base", "nowhere", "give the folder of another run"),
+        ("init", "nowhere", "give the folder of another run"),
+        ("base", "hyper3_vit_b16-ablation-base", "hyper3 train hyper3_vit_b16-ablation-base"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"run\.{key} .*{name}: no whole .*{remedy}"):
+            train(make("rest", run={key: str(tmp_path / name)}), Console(quiet=True))
     whole = train(make("whole"), Console(quiet=True))
     with pytest.raises(CheckpointError, match="nothing is left to continue"):
         train(make("rest", run={"base": str(whole)}), Console(quiet=True))
+
+
+def test_a_base_on_its_way_is_refused_unless_its_step_is_meant(make: Make) -> None:
+    base = make("base", objective=NO_QUERIES, run={"stop_at": 5})
+    halfway = train(make("base", objective=NO_QUERIES, run={"stop_at": 2}), Console(quiet=True))
+    values = checkpoint_state(halfway)
+    values["recipe"] = base.model_dump(mode="json")  # as a run that was killed at step 2 has it
+    (halfway / "state.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=r"at step 2 of its 5; finish it, or give .*00000002"):
+        train(make("rest", run={"base": str(base.folder)}), Console(quiet=True))
+    _, said = told(make("rest", run={"base": str(halfway)}))
+    assert "steps 2 to 8" in said
+
+
+def test_a_base_of_another_system_is_refused(make: Make) -> None:
+    base = train(make("base", objective={"kind": "atmg"}, run={"stop_at": 3}), Console(quiet=True))
+    with pytest.raises(CheckpointError, match=r"differs in objective\.kind"):
+        train(
+            make("rest", objective={"kind": "meru"}, run={"base": str(base)}), Console(quiet=True)
+        )
+
+
+def test_the_beginning_of_a_run_cannot_change_afterwards(make: Make) -> None:
+    clip = {"kind": "clip"}
+    first = train(make("first", objective=clip), Console(quiet=True))
+    train(make("run", objective=clip, run={"stop_at": 3}), Console(quiet=True))
+    for stop in (3, 8):  # complete, and to be continued
+        again = make("run", objective=clip, run={"stop_at": stop, "init": str(first)})
+        with pytest.raises(CheckpointError, match=r"differs in .*run\.init"):
+            train(again, Console(quiet=True))
+        assert json.loads((again.folder / "recipe.json").read_text())["run"]["init"] is None
+
+
+def test_samples_that_were_added_since_the_base_are_told(make: Make, shards: Path) -> None:
+    base = train(make("base", objective=NO_QUERIES, run={"stop_at": 5}), Console(quiet=True))
+    (shards / "00002.tar").write_bytes((shards / "00001.tar").read_bytes())
+    _, said = told(make("rest", run={"base": str(base)}))
+    assert "data.train now holds 36 samples, not 24" in said
+
+
+def test_settings_that_are_hardly_meant_are_told(make: Make) -> None:
+    _, said = told(make("odd", optim={"warmup_steps": 9}, data={"max_queries": 1, "max_parts": 0}))
+    assert "optim.warmup_steps 9 is not under optim.steps 8" in said
+    assert "no query is trained" in said
+    assert "the terms of hyper3 for parts are 0" in said
+
+
+def test_steps_that_are_taken_again_are_reported_once(make: Make) -> None:
+    recipe = make("run", run={"stop_at": 4})
+    train(recipe, Console(quiet=True))
+    file = recipe.folder / "metrics.jsonl"
+    later = '{"split": "train", "step": 6, "loss": 1.0}\n{"split": "tr'
+    file.write_text(file.read_text() + later)  # of a run that was killed on its way
+    train(make("run"), Console(quiet=True))
+    rows = [json.loads(row) for row in file.read_text().splitlines()]
+    assert [row["step"] for row in rows if row["split"] == "train"] == list(range(1, 9))
 
 
 def test_a_locked_tower_is_the_one_that_was_given_and_stays(make: Make) -> None:

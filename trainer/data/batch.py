@@ -1,9 +1,10 @@
 """Samples -> batches: what one optimizer step needs, counted and indexed by the loader."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,8 @@ class Batch:
     """n whole images, their p parts, and the q non-root queries of their captions.
 
     Each distinct text stands once in ``tokens``, sorted by length; everything else points at
-    its row there. Pictures are 8-bit, channels last.
+    its row there. Pictures are 8-bit, channels last. Where no sample could be used, n is 0
+    (`without_samples`).
     """
 
     pixels: Tensor  # (n + p, side, side, 3) uint8: the wholes, then the parts
@@ -77,13 +79,6 @@ class Batch:
             links=self.links.to(device),
             query_slot=self.query_slot.to(device, non_blocking=True),
         )
-
-
-@dataclass(frozen=True)
-class Unusable:
-    """A batch of which no sample could be used."""
-
-    skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -138,8 +133,57 @@ def collate(
 
     caption = [row(sample.caption) for sample in samples]
     part_text = [row(phrase) for sample in samples for phrase in sample.phrases]
-    query_text, parent, owner, weight, slot = [], [], [], [], []
-    slots = max(options.max_queries - 1, 1)
+    queries = _queries(samples, options, row)
+    encoded = tokenizer.encode(list(texts))
+    order, groups = _group([entry.ids for entry in encoded], tokenizer)
+    place = torch.empty(len(order), dtype=torch.int64)
+    place[order] = torch.arange(len(order))
+    text_id = _ids(texts)
+    names = [name.casefold() for sample in samples for name in sample.names]
+    pictures = [sample.image for sample in samples]
+    pictures += [part for sample in samples for part in sample.parts]
+    count = torch.tensor([len(sample.parts) for sample in samples])
+    parents = torch.tensor(queries.parent, dtype=torch.int64)
+    links = Links(
+        caption=place[caption],
+        caption_id=text_id[caption],
+        part_text=place[part_text],
+        part_text_id=text_id[part_text],
+        part_id=_ids(names),
+        part_owner=torch.repeat_interleave(torch.arange(len(samples)), count),
+        part_count=count,
+        query_text=place[queries.text],
+        query_text_id=text_id[queries.text],
+        query_parent=torch.where(parents >= 0, place[parents], 0),
+        query_owner=torch.tensor(queries.owner, dtype=torch.int64),
+        query_has_parent=(parents >= 0).float(),
+        query_weight=torch.tensor(queries.weight, dtype=torch.float32),
+    )
+    return Batch(
+        pixels=torch.from_numpy(np.stack(pictures)),
+        tokens=groups,
+        links=links,
+        query_slot=torch.tensor(queries.slot, dtype=torch.int64),
+        query_slots=_slots(options),
+        skipped=tuple(skipped),
+        truncated=sum(entry.truncated for entry in encoded),
+    )
+
+
+class _Queries(NamedTuple):
+    """The queries that losses see, of all samples behind each other."""
+
+    text: list[int]
+    parent: list[int]  # text of the parent, or -1
+    owner: list[int]
+    weight: list[float]
+    slot: list[int]
+
+
+def _queries(
+    samples: Sequence[Decoded], options: DataSection, row: Callable[[str], int]
+) -> _Queries:
+    made = _Queries([], [], [], [], [])
     for number, sample in enumerate(samples):
         queries = build_queries(
             sample.caption,
@@ -150,44 +194,38 @@ def collate(
         )
         rows = [row(query.text) for query in queries]
         active = [place for place, query in enumerate(queries) if query.weight > 0]
-        query_text += [rows[place] for place in active]
-        parent += [rows[queries[p].parent] if queries[p].parent >= 0 else -1 for p in active]
-        weight += [queries[place].weight for place in active]
-        owner += [number] * len(active)
-        slot += [number * slots + place for place in range(len(active))]
-    encoded = tokenizer.encode(list(texts))
-    order, groups = _group([entry.ids for entry in encoded], tokenizer)
-    place = torch.empty(len(order), dtype=torch.int64)
-    place[order] = torch.arange(len(order))
-    text_id = _ids(texts)
-    names = [name.casefold() for sample in samples for name in sample.names]
-    pictures = [sample.image for sample in samples]
-    pictures += [part for sample in samples for part in sample.parts]
-    count = torch.tensor([len(sample.parts) for sample in samples])
-    parents = torch.tensor(parent, dtype=torch.int64)
-    links = Links(
-        caption=place[caption],
-        caption_id=text_id[caption],
-        part_text=place[part_text],
-        part_text_id=text_id[part_text],
-        part_id=_ids(names),
-        part_owner=torch.repeat_interleave(torch.arange(len(samples)), count),
-        part_count=count,
-        query_text=place[query_text],
-        query_text_id=text_id[query_text],
-        query_parent=torch.where(parents >= 0, place[parents], 0),
-        query_owner=torch.tensor(owner, dtype=torch.int64),
-        query_has_parent=(parents >= 0).float(),
-        query_weight=torch.tensor(weight, dtype=torch.float32),
-    )
+        parents = [queries[place].parent for place in active]
+        made.text.extend(rows[place] for place in active)
+        made.parent.extend(rows[parent] if parent >= 0 else -1 for parent in parents)
+        made.owner.extend([number] * len(active))
+        made.weight.extend(queries[place].weight for place in active)
+        made.slot.extend(number * _slots(options) + place for place in range(len(active)))
+    return made
+
+
+def _slots(options: DataSection) -> int:
+    """Most queries of an image, the root aside."""
+    return max(options.max_queries - 1, 1)
+
+
+def without_samples(skipped: Sequence[str], side: int) -> Batch:
+    """What is left when no sample can be used: one grey picture and one text, of nobody.
+
+    They are for the towers, some of which cannot run on nothing: a process whose share this is
+    has to meet the others in the backward pass. No link points at them, so that no loss sees
+    them and every gradient through them is 0.
+    """
+    nothing = torch.empty(0, dtype=torch.int64)
+    links = dict.fromkeys((field.name for field in fields(Links)), nothing)
+    links |= dict.fromkeys(("query_has_parent", "query_weight"), nothing.float())
     return Batch(
-        pixels=torch.from_numpy(np.stack(pictures)),
-        tokens=groups,
-        links=links,
-        query_slot=torch.tensor(slot, dtype=torch.int64),
-        query_slots=slots,
+        pixels=torch.full((1, side, side, 3), 127, dtype=torch.uint8),
+        tokens=(torch.zeros((1, 2), dtype=torch.int64),),
+        links=Links(**links),
+        query_slot=nothing,
+        query_slots=1,
         skipped=tuple(skipped),
-        truncated=sum(entry.truncated for entry in encoded),
+        truncated=0,
     )
 
 

@@ -74,4 +74,4 @@ def _way_back(recipe: Recipe) -> str:
     good = checkpoint.newest(recipe.folder)
     if good is None:
         return "No checkpoint was written before."
-    return f"The last good checkpoint is {good.path}; the same command goes on from it."
+    return f"If a sample was to blame, the same command goes on from {good.path}."

@@ -1,1 +1,1 @@
-"""Losses over nodes on the hyperboloid: shared terms, and a file for each system of them."""
+"""Losses over the points of a batch: shared terms, and a file for each system of them."""

@@ -7,9 +7,8 @@ from torch import Tensor
 from core import lorentz
 from trainer.objectives.contrastive import match, repeats, symmetric, wholes_that_repeat
 from trainer.objectives.entailment import inherited
-from trainer.objectives.nodes import Nodes, Scalars
+from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import HycoclipObjective, PhyclipObjective
-from trainer.objectives.uncha import total
 
 RELATION_WEIGHTS = (0.5, 0.5, 0.5, 0.5)
 """Half of each of the four entailments."""

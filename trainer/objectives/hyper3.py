@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from trainer.objectives.nodes import Nodes, Scalars
+from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import Hyper3Objective
 from trainer.objectives.queries import query_terms
-from trainer.objectives.uncha import groups, inheritance, total
+from trainer.objectives.uncha import groups, inheritance
 
 
 def hyper3_objective(nodes: Nodes, scalars: Scalars, options: Hyper3Objective) -> dict[str, Tensor]:

@@ -1,7 +1,8 @@
-"""The points of one batch, and the learned scalars, as the losses see them."""
+"""The points of one batch, and the learned scalars, as the losses see them; sums of terms."""
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -48,3 +49,8 @@ class Scalars:
     whole: Temperature
     part: Temperature
     cross: Temperature
+
+
+def total(terms: dict[str, Tensor]) -> Tensor:
+    """The sum of all terms."""
+    return torch.stack(list(terms.values())).sum()

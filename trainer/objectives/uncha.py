@@ -3,13 +3,12 @@
 Hyper3-CLIP builds on it; with its own options it equals UNCHA's code on one process.
 """
 
-import torch
 from torch import Tensor
 
 from core import lorentz
 from trainer.objectives.contrastive import part_to_whole, repeats, symmetric, wholes_that_repeat
 from trainer.objectives.entailment import calibration, inherited
-from trainer.objectives.nodes import Nodes, Scalars
+from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import WholePart
 
 
@@ -69,8 +68,3 @@ def inheritance(nodes: Nodes, curvature: Tensor, options: WholePart) -> dict[str
             ("text", nodes.part_texts, textual),
         )
     }
-
-
-def total(terms: dict[str, Tensor]) -> Tensor:
-    """The sum of all terms."""
-    return torch.stack(list(terms.values())).sum()
