@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from core.errors import ConfigError, ProcessLost
+from core.errors import ConfigError, DataError, ProcessLost
 from trainer.data.batch import Batch, Links
 from trainer.model import DualEncoder, Tangents
 
@@ -137,11 +137,21 @@ def exchange(batch: Batch, world: World, *, query_images: bool, stop: bool) -> S
         stop: Whether it was asked to end.
 
     Raises:
+        DataError: No process has a sample that can be used; one that has none alone goes on.
         ProcessLost: Another process has ended.
     """
+    shares = _shares(batch, world, query_images=query_images, stop=stop)
+    if not len(shares.links.caption):
+        raise DataError(
+            f"no sample of a batch of {len(shares.skipped)} can be used: {shares.skipped[0]}"
+        )
+    return shares
+
+
+def _shares(batch: Batch, world: World, *, query_images: bool, stop: bool) -> Shares:
     if world.size == 1:
         return Shares((), batch.links, stop, batch.skipped)
-    texts = sum(len(group) for group in batch.tokens)
+    texts = sum(len(group) for group in batch.tokens) if len(batch) else 0
     queries = len(batch.links.query_text)
     own = Sizes(len(batch), len(batch.links.part_owner), queries if query_images else 0, texts)
     head = [*_rows(own), queries, int(stop), len(batch.skipped)]
@@ -164,7 +174,9 @@ def gather(tangents: Tangents, shares: Shares, world: World) -> Tangents:
     """The tangents of all processes, kind by kind in the order of ranks; one exchange."""
     if world.size == 1:
         return tangents
-    rows = torch.cat(tangents)
+    # Those of nobody, in a share without samples, stay here.
+    own = _rows(shares.sizes[world.rank])
+    rows = torch.cat([kind[:count] for kind, count in zip(tangents, own, strict=True)])
     longest = max(sum(_rows(size)) for size in shares.sizes)
     padded = torch.cat([rows, rows.new_zeros(longest - len(rows), rows.shape[1])])
     parts = [
@@ -198,8 +210,8 @@ def _all_gather(rows: Tensor) -> list[Tensor]:
         distributed.all_gather(made, rows)
     except RuntimeError as error:
         raise ProcessLost(
-            "another process of this run has ended, and so this one does; the other's message "
-            f"says why ({str(error).splitlines()[0]})"
+            "another process of this run has ended or cannot be reached, and so this one ends; "
+            "the other's message says why, and the same command goes on from the last checkpoint"
         ) from error
     return made
 

@@ -21,7 +21,6 @@ from rich.progress import (
 )
 from torch.utils.tensorboard import SummaryWriter
 
-from core.errors import DataError
 from trainer.config import Recipe
 from trainer.data.batch import Batch
 from trainer.data.loader import reason

@@ -13,7 +13,7 @@ from core.evaluation.retrieval import retrieval
 from core.image import IMAGENET_MEAN, IMAGENET_STD
 from trainer.config import Recipe
 from trainer.data.augment import augment, to_float
-from trainer.data.batch import Batch, Unusable
+from trainer.data.batch import Batch
 from trainer.distributed import Shares, World, gather
 from trainer.health.measure import measure
 from trainer.model import DualEncoder
@@ -95,9 +95,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(
-    training: Training, batches: Iterable[Batch | Unusable], device: torch.device
-) -> Evaluation:
+def evaluate(training: Training, batches: Iterable[Batch], device: torch.device) -> Evaluation:
     """Losses and retrieval of held-out batches, with running statistics and no augmentation.
 
     This process does it alone.
@@ -114,7 +112,7 @@ def evaluate(
     skipped: list[str] = []
     for loaded in batches:
         skipped += loaded.skipped
-        if isinstance(loaded, Unusable):
+        if not len(loaded):
             continue
         batch = loaded.to(device)
         images = normalise(to_float(batch.pixels))

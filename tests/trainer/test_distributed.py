@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,11 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # it is there
 from torch.multiprocessing.spawn import start_processes
 
-from core.errors import ConfigError, Hyper3Error
+from core.errors import Hyper3Error
 from core.text import TextSpec, Tokenizer
 from trainer.config import Recipe
 from trainer.data.augment import to_float
-from trainer.data.batch import Batch, Decoded, Links, collate
+from trainer.data.batch import Batch, Decoded, Links, collate, without_samples
 from trainer.distributed import World, agree, exchange, join, spread
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
@@ -53,7 +55,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "clip with queries": {"kind": "clip", "query_weight": 0.5},
 }  # fmt: skip
 
-SHARES = {1: (10,), 2: (2, 8), 4: (2, 3, 1, 4)}  # samples of each process of each world
+SHARES = {1: (10,), 2: (2, 8), 4: (2, 3, 0, 5)}  # usable samples of each process of each world
 
 CAPTIONS = (
     ("Sand", ()),  # neither part nor query in the first share
@@ -106,25 +108,28 @@ def measure(rank: int, size: int, port: int, folder: Path) -> None:
     tokenizer = Tokenizer(folder / "tokenizer.json", TextSpec(context_length=77))
     start, end = list(pairwise(accumulate(SHARES[size], initial=0)))[rank]
     found: dict[str, Any] = {}
-    every = samples()
+    every, none = samples(), without_samples((f"of {rank}",), SIDE)
     with join("cpu") as world:
         for name, objective in SYSTEMS.items():
             recipe = recipe_of(objective)
             whole = collate(every, tokenizer, recipe.needed, ())
-            own = collate(every[start:end], tokenizer, recipe.needed, (f"of {rank}",))
+            own = none
+            if end > start:
+                own = collate(every[start:end], tokenizer, recipe.needed, none.skipped)
             found[name] = {
                 kind: compare(recipe, fresh(recipe).to(dtype), whole, own, world)
                 for kind, dtype in (("float64", torch.float64), ("float32", torch.float32))
             }
-        found["disagreement"] = complaint(world, step=rank)
+        found["no sample"] = complaint(exchange, none, world, query_images=True, stop=False)
+        found["disagreement"] = complaint(agree, world, samples=24, step=rank)
         if rank < size - 1:  # the last one leaves
-            found["loss of one"] = complaint(world)
+            found["loss of one"] = complaint(agree, world, samples=24)
     (folder / f"{size}-{rank}.json").write_text(json.dumps(found))
 
 
-def complaint(world: World, **numbers: int) -> str | None:
+def complaint(call: Callable[..., Any], *given: Any, **named: Any) -> str | None:
     try:
-        agree(world, samples=24, **numbers)
+        call(*given, **named)
     except Hyper3Error as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -188,10 +193,8 @@ def gradients(model: DualEncoder) -> dict[str, Tensor]:
 
 def same_links(one: Links, other: Links) -> bool:
     """All fields but the rows of texts: each process numbers its own."""
-    names = (
-        "caption_id", "part_text_id", "part_id", "part_owner", "part_count", "query_text_id",
-        "query_owner", "query_has_parent", "query_weight",
-    )  # fmt: skip
+    rows = {"caption", "part_text", "query_text", "query_parent"}
+    names = {field.name for field in fields(Links)} - rows
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
@@ -271,6 +274,12 @@ def test_every_process_knows_the_links_of_all_and_what_any_left_out_or_was_asked
         assert of_all["stop"] == (size > 1)  # the second was asked
 
 
+@worlds
+def test_all_end_with_one_message_when_none_has_a_sample(measured: Measured, size: int) -> None:
+    message = f"DataError: no sample of a batch of {size} can be used: of 0"
+    assert {found["no sample"] for found in measured[size]} == {message}
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_processes_of_different_files_are_told_so(measured: Measured, size: int) -> None:
     steps = ", ".join(map(str, range(size)))
@@ -284,15 +293,7 @@ def test_processes_of_different_files_are_told_so(measured: Measured, size: int)
 def test_the_others_end_with_one_message_when_one_has_ended(measured: Measured, size: int) -> None:
     for found in measured[size][:-1]:
         assert found["loss of one"].startswith("ProcessLost: another process of this run has ended")
-
-
-def test_an_environment_that_names_no_other_process_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ConfigError, match="torchrun --nproc-per-node N -m core train"), join("cpu"):
-        pass
+        assert "gloo" not in found["loss of one"]
 
 
 if __name__ == "__main__":

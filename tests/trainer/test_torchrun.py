@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from core.errors import ConfigError
 from core.lock import take_lock
 from trainer.config import Recipe
 from trainer.data.shard_writer import Sample, write_shard
+from trainer.distributed import join
 from trainer.run import train
 
 
@@ -102,12 +104,34 @@ def test_two_processes_take_the_steps_of_one_and_end_with_a_checkpoint_that_one_
             assert loss == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_process_that_fails_ends_the_other(recipe: Recipe, shards: Path, tmp_path: Path) -> None:
-    write_shard(shards / "00002.tar", [Sample("bad", b"no picture", "a caption", ())])
+def test_a_broken_picture_that_is_the_share_of_a_process_is_left_out_and_a_failure_ends_both(
+    recipe: Recipe, shards: Path, tmp_path: Path
+) -> None:
+    broken = Sample("bad", b"no picture", "a caption", ())
+    write_shard(shards / "00002.tar", [broken])
+    write_shard(tmp_path / "val" / "0.tar", [broken])  # which the first process meets at step 5
     pairs = without_batch_norm(recipe, optim={"batch_size": 2, "steps": 100_000})
-    with two_processes(pairs, tmp_path) as process:
+    alone = without_batch_norm(
+        pairs, data={"val": None}, run={"out": tmp_path / "alone", "stop_at": 5}
+    )
+    train(alone, Console(file=StringIO()))
+    together = without_batch_norm(pairs, data={"val": str(tmp_path / "val")}, run={"eval_every": 5})
+    with two_processes(together, tmp_path) as process:
         output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "no sample of a batch of 1 can be used" in output
-    with closing(take_lock(recipe.folder)):
+    assert "left out a sample" in output
+    assert "no held-out sample can be used" in output
+    with closing(take_lock(together.folder)):
         assert "another process of this run has ended" in output
+    steps, losses = zip(*reported(together.folder), strict=True)
+    assert steps == tuple(range(1, 6))
+    assert losses == pytest.approx([loss for _, loss in reported(alone.folder)], rel=1e-4)
+
+
+def test_an_environment_that_names_no_other_process_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ConfigError, match="torchrun --nproc-per-node N -m core train"), join("cpu"):
+        pass

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, Dataset
 from core.errors import DataError, Hyper3Error
 from core.text import TextSpec, Tokenizer
 from trainer.config import DataSection
-from trainer.data.batch import Batch, Unusable, collate, decode_sample
+from trainer.data.batch import Batch, collate, decode_sample, without_samples
 from trainer.data.shards import ShardIndex, epoch_order
 
 
-class BatchDataset(Dataset["Batch | Unusable | Hyper3Error"]):
+class BatchDataset(Dataset["Batch | Hyper3Error"]):
     """Batches of the samples of a row of `epoch_order`.
 
     An error is returned, not raised: a worker's exception would arrive as its printed trace.
@@ -31,13 +31,13 @@ class BatchDataset(Dataset["Batch | Unusable | Hyper3Error"]):
         self._file, self._spec = tokenizer, spec
         self._tokenizer: Tokenizer | None = None  # made by the process that uses it
 
-    def __getitem__(self, request: tuple[int, Sequence[int]]) -> "Batch | Unusable | Hyper3Error":
+    def __getitem__(self, request: tuple[int, Sequence[int]]) -> "Batch | Hyper3Error":
         try:
             return self._make(*request)
         except Hyper3Error as error:
             return error
 
-    def _make(self, epoch: int, numbers: Sequence[int]) -> "Batch | Unusable":
+    def _make(self, epoch: int, numbers: Sequence[int]) -> Batch:
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self._file, self._spec)
         samples, skipped = [], []
@@ -48,7 +48,7 @@ class BatchDataset(Dataset["Batch | Unusable | Hyper3Error"]):
             except DataError as error:
                 skipped.append(str(error))
         if not samples:
-            return Unusable(tuple(skipped))
+            return without_samples(skipped, self._options.side)
         return collate(samples, self._tokenizer, self._options, skipped)
 
 
@@ -81,7 +81,7 @@ class Schedule:
 
 def load_batches(
     dataset: BatchDataset, schedule: Schedule | Sequence[tuple[int, list[int]]], workers: int
-) -> Generator["Batch | Unusable", None, None]:
+) -> Generator[Batch, None, None]:
     """Batches in the order of the schedule, made by worker processes ahead of time.
 
     Close the iterator when it is left early, so that the workers end.
