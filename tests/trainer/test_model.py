@@ -76,23 +76,31 @@ def made(system: str, **sections: Any) -> DualEncoder:
 
 
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Three images with two, none and one part, and with five, none and one query."""
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     file = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
     write_tokenizer(file)
-    rng = np.random.default_rng(0)
+    return Tokenizer(file, TextSpec())
 
-    def decoded(caption: str, *phrases: str) -> Decoded:
-        pixels = rng.integers(0, 256, (1 + len(phrases), SIDE, SIDE, 3), dtype=np.uint8)
-        return Decoded(pixels[0], caption, list(pixels[1:]), list(phrases), list(phrases))
 
-    samples = [
+def decoded(caption: str, *phrases: str) -> Decoded:
+    rng = np.random.default_rng(len(caption))
+    pixels = rng.integers(0, 256, (1 + len(phrases), SIDE, SIDE, 3), dtype=np.uint8)
+    return Decoded(pixels[0], caption, list(pixels[1:]), list(phrases), list(phrases))
+
+
+def batch_of(tokenizer: Tokenizer, *samples: Decoded) -> Batch:
+    return collate(samples, tokenizer, DataSection(train="unused", side=SIDE), ())
+
+
+@pytest.fixture(scope="module")
+def batch(tokenizer: Tokenizer) -> Batch:
+    """Three images with two, none and one part, and with five, none and one query."""
+    return batch_of(
+        tokenizer,
         decoded("Two dogs run. It rains on them.", "two dogs", "rain"),
         decoded("A cat"),
         decoded("One bird of many", "a bird"),
-    ]
-    options = DataSection(train="unused", side=SIDE)
-    return collate(samples, Tokenizer(file, TextSpec()), options, ())
+    )
 
 
 def pictures(batch: Batch) -> Tensor:
@@ -200,6 +208,20 @@ def test_every_value_that_trains_gets_a_gradient(system: str, decays: bool, batc
     zero = {name for name, gradient in found.items() if gradient is not None and not gradient.any()}
     idle = {name for name in found if name.startswith(tuple(IDLE.get(system, ())))}
     assert (missing, zero) == ((set(), idle) if decays else (idle, set()))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_batch_without_parts_and_queries_leaves_no_gradient_out(
+    system: str, tokenizer: Tokenizer
+) -> None:
+    """Else a process that meets one would leave the others waiting."""
+    batch = batch_of(tokenizer, decoded("A cat"), decoded("Two red dogs"))
+    assert not len(batch.links.part_text)
+    assert not len(batch.links.query_text)
+    model = made(system)
+    found = backward(model, batch)
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert {name for name, gradient in found.items() if gradient is not None} == trained
 
 
 @pytest.mark.parametrize("locked", [("image",), ("text",), ("image", "text")])
