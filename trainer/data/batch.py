@@ -209,17 +209,18 @@ def _slots(options: DataSection) -> int:
 
 
 def without_samples(skipped: Sequence[str], side: int) -> Batch:
-    """What is left when no sample can be used: one grey picture and one text, of nobody.
+    """What is left when no sample can be used: two grey pictures and a text, of nobody.
 
     They are for the towers, some of which cannot run on nothing: a process whose share this is
     has to meet the others in the backward pass. No link points at them, so that no loss sees
-    them and every gradient through them is 0.
+    them and every gradient through them is 0. A batch norm over a map of one cell refuses a
+    single picture.
     """
     nothing = torch.empty(0, dtype=torch.int64)
     links = dict.fromkeys((field.name for field in fields(Links)), nothing)
     links |= dict.fromkeys(("query_has_parent", "query_weight"), nothing.float())
     return Batch(
-        pixels=torch.full((1, side, side, 3), 127, dtype=torch.uint8),
+        pixels=torch.full((2, side, side, 3), 127, dtype=torch.uint8),
         tokens=(torch.zeros((1, 2), dtype=torch.int64),),
         links=Links(**links),
         query_slot=nothing,
