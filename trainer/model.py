@@ -130,8 +130,6 @@ class DualEncoder(nn.Module):
         """
         beside = [module.parameters() for module in (*self._idle_modules(), self.temperatures)]
         values = [value for values in beside for value in values if value.requires_grad]
-        if self._curved and self.log_curv.requires_grad:
-            values.append(self.log_curv)
         return 0 * torch.stack([value.sum() for value in values]).sum()
 
     def train(self, mode: bool = True) -> "DualEncoder":  # noqa: FBT001, FBT002 - torch's
