@@ -90,7 +90,7 @@ index() { run hyper3 index data/scenes/test.jsonl ${elsewhere[@]+"${elsewhere[@]
 searches() {
   search "a waffle on a green background with pink stripes" runs/demo/search-1.png
   search "a large racing car on a green background" runs/demo/search-2.png
-  search "a lobster and a tongue on orange" runs/demo/search-3.png
+  search "four ice cream cones on a light green background with green spots" runs/demo/search-3.png
 }
 
 search() { run hyper3 search "$1" --k 3 --save "$2" ${elsewhere[@]+"${elsewhere[@]}"}; }
