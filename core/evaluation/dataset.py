@@ -1,0 +1,274 @@
+"""Data sets to measure on: a prepared folder, or a bare file of records."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from core.errors import DataError
+from core.evaluation.names import Names, read_names
+from core.evaluation.pictures import Picture
+from core.evaluation.records import Record, read_records
+from core.image import Preprocess
+
+MANIFEST = "manifest.json"
+RECORDS = "test.jsonl"
+TRAIN = "train.jsonl"
+
+Family = Literal[
+    "retrieval",  # captions
+    "classification",  # class
+    "multilabel",  # labels
+    "chains",  # levels, from general to specific
+    "pairs",  # a right caption against a wrong one
+    "structure",  # boxes, or captions beside names.json: radii, cones, naming of parts
+]
+"""What the records of a data set allow to be measured."""
+
+
+class DatasetManifest(BaseModel):
+    """What a prepared folder is, as `hyper3 data fetch` wrote it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    name: str
+    families: tuple[Family, ...] = Field(min_length=1)
+    title: str
+    split: str
+    source: str = Field(description="Where it came from: an address or a folder.")
+    licence: str = Field(description="The terms, or where to read them.")
+    images: str = Field(description="Folder of the pictures; relative to this one, or absolute.")
+    counts: dict[str, int]
+    classes: dict[str, tuple[str, ...]] = Field(
+        {}, description="Names of the classes by variant; the first is the default."
+    )
+    classes_origin: dict[str, str] = Field({}, description="Where each variant came from.")
+    prompts: str = Field("", description="The prompt set of `core.prompts` that is official here.")
+    nodes: tuple[str, ...] = Field((), description="Of each class, its node in the tree.")
+    tree: str = Field("", description="File of `parent child` lines.")
+    positives: str = Field(
+        "",
+        description="JSON of further right answers: `image_to_text`, image id to caption ids, and "
+        "`text_to_image`, caption id to image ids.",
+    )
+    notes: str = ""
+    sha256: dict[str, str] = Field({}, description="Of the files of this folder, by name.")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Records with what is known of them."""
+
+    name: str
+    """`cifar10`; of a bare file its folder's and its own name, `flickr8k_entities-test`."""
+    title: str
+    split: str
+    folder: Path
+    """Where it lies."""
+    images: Path
+    """The folder that pictures are named in."""
+    records: tuple[Record, ...]
+    digest: str
+    """sha256 of all that determines results, except the pictures' own bytes."""
+    families: tuple[Family, ...]
+    classes: Mapping[str, tuple[str, ...]]
+    """Class names by variant, the default first; empty where there are no classes."""
+    prompts: str
+    """Name of the official prompt set, or ""."""
+    nodes: tuple[str, ...] = ()
+    tree: Path | None = None
+    positives_file: Path | None = None
+    names: Names | None = None
+    """Things that boxes hold, with their groups and kingdoms."""
+    notes: str = ""
+
+    def picture(self, record: Record, preprocess: Preprocess) -> Picture:
+        """The picture of a record."""
+        name = str(record.image.relative_to(self.images))
+        return Picture(record.image, name, preprocess, orig_size=record.orig_size)
+
+    def pictures(self, preprocess: Preprocess) -> list[Picture]:
+        """One picture a record."""
+        return [self.picture(record, preprocess) for record in self.records]
+
+    def labels(self) -> npt.NDArray[np.intp]:
+        """The class of each record, ``(n,)``.
+
+        Raises:
+            DataError: A record has none, or it is beyond the class names.
+        """
+        names = next(iter(self.classes.values()), ())
+        index = {name: row for row, name in enumerate(names)}
+        found = []
+        for number, record in enumerate(self.records, 1):
+            label = record.label if record.label is not None else index.get(record.class_ or "", -1)
+            if not 0 <= label < len(names):
+                given = record.class_ if record.label is None else record.label
+                raise DataError(
+                    f"{self.folder}: record {number} ({record.id}): class {given!r} is not one of "
+                    f"the {len(names):,} that are named"
+                )
+            found.append(label)
+        return np.array(found, np.intp)
+
+    def positives(self) -> npt.NDArray[np.bool_]:
+        """Which classes each picture has, ``(n, classes)``, by ``labels``.
+
+        Raises:
+            DataError: A label is beyond the class names.
+        """
+        count = len(next(iter(self.classes.values()), ()))
+        positives = np.zeros((len(self.records), count), bool)
+        for row, record in enumerate(self.records):
+            labels = list(record.labels or ())
+            if any(not 0 <= label < count for label in labels):
+                raise DataError(
+                    f"{self.folder}: record {row + 1} ({record.id}): labels {labels} go beyond "
+                    f"the {count:,} classes that are named (they count from 0)"
+                )
+            positives[row, labels] = True
+        return positives
+
+    @cached_property
+    def train(self) -> "Dataset | None":
+        """The training split beside it, for a linear probe; None if there is none."""
+        file = self.folder / TRAIN
+        if not file.is_file():
+            return None
+        records = tuple(read_records(file, folder=self.images))
+        digest = _digest([file])
+        return replace(self, split="train", records=records, digest=digest)
+
+
+def open_dataset(path: Path, limit: int | None = None, names: Path | None = None) -> Dataset:
+    """A prepared folder, or a JSONL file of records.
+
+    Args:
+        path: A folder with ``manifest.json``, or the file.
+        limit: Take the first records alone.
+        names: JSON of the things to name; by default ``names.json`` beside the file.
+
+    Raises:
+        DataError: It is missing or wrong; the message says where.
+    """
+    if (path / MANIFEST).is_file():
+        return _open_folder(path, limit)
+    if path.is_dir():
+        raise DataError(
+            f"{path}: no {MANIFEST} there; name a folder that `hyper3 data fetch` made, or a JSONL "
+            "file of records"
+        )
+    return _open_file(path, limit, names)
+
+
+def _open_folder(path: Path, limit: int | None) -> Dataset:
+    file = path / MANIFEST
+    try:
+        manifest = DatasetManifest.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise DataError(
+            f"{file}: {where}: {fault['msg']}; run `hyper3 data fetch` again"
+        ) from error
+    images = (path / manifest.images).resolve()
+    _check_classes(file, manifest)
+    records = tuple(read_records(path / RECORDS, limit, images))
+    tree = path / manifest.tree if manifest.tree else None
+    positives = path / manifest.positives if manifest.positives else None
+    files = [path / RECORDS, file, *filter(None, (tree, positives))]
+    return Dataset(
+        name=manifest.name,
+        title=manifest.title,
+        split=manifest.split,
+        folder=path,
+        images=images,
+        records=records,
+        digest=_digest(files),
+        families=manifest.families,
+        classes=manifest.classes,
+        prompts=manifest.prompts,
+        nodes=manifest.nodes,
+        tree=tree,
+        positives_file=positives,
+        notes=manifest.notes,
+    )
+
+
+def _check_classes(file: Path, manifest: DatasetManifest) -> None:
+    counts = {variant: len(names) for variant, names in manifest.classes.items()}
+    if manifest.nodes:
+        counts["nodes"] = len(manifest.nodes)
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{variant} {count:,}" for variant, count in counts.items())
+        raise DataError(f"{file}: the class names differ in number: {said}; fetch it again")
+
+
+def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
+    records = tuple(read_records(file, limit))
+    beside = file.with_name("names.json")
+    things = names or (beside if beside.is_file() else None)
+    classes = _classes_beside(file, records)
+    files = [file, *([things] if things else [])]
+    return Dataset(
+        name=f"{file.resolve().parent.name}-{file.stem}",
+        title=str(file),
+        split=file.stem,
+        folder=file.parent,
+        images=file.parent.resolve(),
+        records=records,
+        digest=_digest(files, json.dumps(list(classes))),
+        families=families_of(records),
+        classes={"as given": classes} if classes else {},
+        prompts="",
+        names=read_names(things) if things else None,
+    )
+
+
+def families_of(records: Sequence[Record]) -> tuple[Family, ...]:
+    """What records allow to be measured, in the order in which it is done."""
+    has: dict[Family, bool] = {
+        "retrieval": any(record.captions for record in records),
+        "classification": any(r.label is not None or r.class_ for r in records),
+        "multilabel": any(record.labels is not None for record in records),
+        "chains": any(record.levels for record in records),
+        "pairs": any(record.positive for record in records),
+        "structure": any(record.boxes or record.captions for record in records),
+    }
+    return tuple(family for family, possible in has.items() if possible)
+
+
+def _classes_beside(file: Path, records: Sequence[Record]) -> tuple[str, ...]:
+    """Names of the classes: ``categories.json`` (a list) beside the file, or those that occur."""
+    categories = file.with_name("categories.json")
+    if categories.is_file():
+        try:
+            names = json.loads(categories.read_bytes())
+        except ValueError as error:
+            raise DataError(f"{categories}: not JSON: {error}") from error
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise DataError(f"{categories}: must be a list of the names of the classes")
+        return tuple(names)
+    return tuple(sorted({record.class_ for record in records if record.class_}))
+
+
+def _digest(files: Sequence[Path], *more: str) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()

@@ -1,0 +1,147 @@
+"""Pictures and texts to tangents, each chunk once: what was embedded is kept on disk."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.progress import Progress
+
+from core.errors import DataError, StorageError
+from core.evaluation.encoder import Embedded, Encoder, Tangents
+from core.evaluation.pictures import Picture
+from core.spaces import Space
+
+Points = npt.NDArray[np.float64]
+
+_PICTURES = 128  # in a chunk, which is what an interruption loses
+_TEXTS = 1024
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """An encoder that remembers: an interrupted evaluation goes on, and tasks share their work.
+
+    A chunk is known by the encoder's fingerprint and runtime, and by its texts, or by its pictures'
+    paths, sizes, times of change and preprocessing. One with an unreadable picture is not kept.
+    """
+
+    encoder: Encoder
+    folder: Path | None
+    """Where chunks are kept, ``KEY.npy``; None keeps nothing."""
+    progress: Progress
+
+    @property
+    def space(self) -> Space:
+        """What tangents are lifted into."""
+        return self.encoder.space
+
+    def pictures(self, pictures: Sequence[Picture], title: str = "pictures") -> Embedded:
+        """Tangents of pictures, in their order.
+
+        Raises:
+            DataError: None of them can be read; the message names the first.
+            StorageError: What was embedded cannot be kept.
+        """
+        faults: dict[int, str] = {}
+
+        def embed(chunk: Sequence[Picture], start: int) -> tuple[Tangents, bool]:
+            found = self.encoder.images(chunk)
+            faults.update({start + row: fault for row, fault in found.faults.items()})
+            return found.tangents, not found.faults
+
+        tangents = self._chunks(pictures, _PICTURES, title, _picture_key, embed)
+        if pictures and len(faults) == len(pictures):
+            raise DataError(f"none of the {len(pictures):,} pictures can be read; {faults[0]}")
+        return Embedded(tangents, faults)
+
+    def texts(self, texts: Sequence[str], title: str = "texts") -> Tangents:
+        """Tangents of texts, in their order; each distinct text is embedded once.
+
+        Raises:
+            StorageError: What was embedded cannot be kept.
+        """
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        tangents = self._chunks(
+            list(row_of),
+            _TEXTS,
+            title,
+            lambda text: text,
+            lambda chunk, _: (self.encoder.texts(chunk), True),
+        )
+        return tangents[[row_of[text] for text in texts]] if texts else tangents
+
+    def text_points(self, texts: Sequence[str], title: str = "texts") -> Points:
+        """Points of texts, in float64."""
+        return self.space.lift(self.texts(texts, title).astype(np.float64))
+
+    def _chunks(
+        self,
+        items: Sequence[Any],
+        size: int,
+        title: str,
+        key: Callable[[Any], Any],
+        embed: Callable[[Sequence[Any], int], tuple[Tangents, bool]],
+    ) -> Tangents:
+        rows = []
+        task = self.progress.add_task(title, total=len(items))
+        for start in range(0, len(items), size):
+            chunk = items[start : start + size]
+            file = self._file([key(item) for item in chunk])
+            tangents = _load(file, len(chunk))
+            if tangents is None:
+                tangents, is_whole = embed(chunk, start)
+                if is_whole and file is not None:
+                    _save(file, tangents)
+            rows.append(tangents)
+            self.progress.advance(task, len(chunk))
+        self.progress.remove_task(task)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def _file(self, keys: Sequence[Any]) -> Path | None:
+        if self.folder is None:
+            return None
+        model = [self.encoder.fingerprint, dict(self.encoder.about)]
+        what = json.dumps([*model, keys], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(what.encode()).hexdigest()}.npy"
+
+
+def _picture_key(picture: Picture) -> list[Any]:
+    try:
+        state = picture.file.stat()
+    except OSError:
+        size, changed = -1, -1
+    else:
+        size, changed = state.st_size, state.st_mtime_ns
+    shape = [picture.preprocess, picture.box, picture.orig_size]
+    return [str(picture.file), size, changed, *shape]
+
+
+def _load(file: Path | None, count: int) -> Tangents | None:
+    """A kept chunk; None where there is none, or it is torn."""
+    if file is None:
+        return None
+    try:
+        tangents: Tangents = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return tangents if tangents.ndim == 2 and len(tangents) == count else None
+
+
+def _save(file: Path, tangents: Tangents) -> None:
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as stream:
+            np.save(stream, tangents)
+        part.replace(file)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageError(
+            f"{file.parent}: what was embedded cannot be kept: {error.strerror}"
+        ) from error
