@@ -105,6 +105,26 @@ def write_result(folder: Path, result: Result) -> Path:
     return file
 
 
+def write_figures(file: Path, results: Sequence[Result]) -> None:
+    """Write ``{TASK: {"left_out": n, "measures": {GROUP: {NAME: {value, chance, count, ...}}}}}``.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    whole: dict[str, Any] = {}
+    for result in results:
+        groups: dict[str, dict[str, Any]] = {}
+        for measure in result.measures:
+            figure = _figure(measure)
+            groups.setdefault(figure.pop("group"), {})[figure.pop("name")] = figure
+        whole[result.task] = {"left_out": len(result.left_out), "measures": groups}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _replace(file, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+    except OSError as error:
+        raise StorageError(f"{file}: cannot be written: {error.strerror}") from error
+
+
 def read_result(file: Path) -> Result:
     """A result with its outcomes.
 

@@ -81,14 +81,15 @@ def test_the_bundle_and_the_checkpoint_measure_the_same(folder: Path) -> None:
     for target in ("runs/demo-smoke", "bundles/smoke"):
         report = folder / "report.json"
         printed = hyper3(
-            folder, "eval", target, "--data", "data/smoke/test.jsonl", "--json", str(report)
+            folder, "eval", target, "data/smoke/test.jsonl", "--json", str(report)
         )
         assert "R@10" in printed
-        reports.append(json.loads(report.read_text())["measures"])
-    for group, values in reports[0].items():
-        for name, value in values.items():
-            other = reports[1][group][name]["value"]
-            assert value["value"] == pytest.approx(other, abs=1e-3), (group, name)
+        reports.append(json.loads(report.read_text()))
+    for task, found in reports[0].items():
+        for group, values in found["measures"].items():
+            for name, value in values.items():
+                other = reports[1][task]["measures"][group][name]["value"]
+                assert value["value"] == pytest.approx(other, abs=1e-3), (task, group, name)
 
 
 def test_what_was_indexed_is_found_by_text_and_by_its_own_picture(folder: Path, url: str) -> None:

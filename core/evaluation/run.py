@@ -1,0 +1,130 @@
+"""Doing tasks one after the other, each kept as soon as it is done."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from core.errors import DataError, Hyper3Error, StorageError, Unavailable
+from core.evaluation.dataset import Dataset, open_dataset
+from core.evaluation.embedder import Embedder
+from core.evaluation.encoder import Encoder
+from core.evaluation.result import Result, key_of, make_result, read_result, write_result
+from core.evaluation.statistics import with_intervals
+from core.evaluation.suites import Job
+from core.evaluation.task import Options
+from core.spaces import Euclidean, Product, Space
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a job."""
+
+    job: Job
+    state: Literal["measured", "kept", "missing", "failed"]
+    """`kept`: the same had been measured before. `missing`: its data are not there."""
+    result: Result | None = None
+    message: str = ""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    embedder: Embedder,
+    options: Options,
+    folder: Path,
+    open_data: Callable[[Path], Dataset] = open_dataset,
+    *,
+    again: bool = False,
+) -> Iterator[Done]:
+    """Do each job and write its result at once; a job that fails spoils no other.
+
+    Args:
+        jobs: What to do.
+        embedder: The model.
+        options: What the user chose.
+        folder: Where results are read from and written to.
+        open_data: How a data set is opened.
+        again: Measure also what was measured before.
+
+    Raises:
+        Unavailable: The target is gone; what is finished stays.
+        StorageError: A result cannot be kept.
+    """
+    for job in jobs:
+        if job.is_missing:
+            yield Done(job, "missing")
+            continue
+        try:
+            yield _do(job, embedder, options, folder, open_data(job.path), again=again)
+        except (Unavailable, StorageError):
+            raise
+        except Hyper3Error as error:
+            yield Done(job, "failed", message=str(error))
+
+
+def _do(
+    job: Job, embedder: Embedder, options: Options, folder: Path, data: Dataset, *, again: bool
+) -> Done:
+    if not job.kind.applies(data):
+        raise DataError(
+            f"{job.path}: cannot be measured by {job.family} ({job.kind.about}): its records "
+            f"allow {', '.join(data.families)}"
+        )
+    determined_by = {
+        "encoder": describe(embedder.encoder),
+        "data": {
+            "name": data.name,
+            "title": data.title,
+            "split": data.split,
+            "digest": data.digest,
+            "records": len(data.records),
+        },
+        "protocol": job.kind.protocol(data, options),
+        "seed": options.seed,
+        "versions": {name: version(name) for name in ("hyper3-stack", "numpy", "pillow")},
+    }
+    kept = None if again else _kept(folder / f"{job.task}.json", key_of(determined_by))
+    if kept is not None:
+        return Done(job, "kept", kept)
+    start = time.perf_counter()
+    finding = job.kind.measure(embedder, data, options)
+    finding = replace(finding, measures=with_intervals(finding.measures, options.seed))
+    seconds = time.perf_counter() - start
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    result = make_result(job.task, determined_by, finding, seconds, now)
+    write_result(folder, result)
+    return Done(job, "measured", result)
+
+
+def describe(encoder: Encoder) -> dict[str, Any]:
+    """An encoder as JSON."""
+    return {
+        "name": encoder.name,
+        "fingerprint": encoder.fingerprint,
+        "space": _describe_space(encoder.space),
+        "logit_scale": encoder.logit_scale,
+        "about": dict(encoder.about),
+    }
+
+
+def _describe_space(space: Space) -> dict[str, Any]:
+    if isinstance(space, Euclidean):
+        return {"geometry": "euclidean"}
+    curvature = np.asarray(space.curvature, np.float64).tolist()
+    if isinstance(space, Product):
+        return {"geometry": "product", "curvature": curvature, "norm": space.norm}
+    return {"geometry": "lorentz", "curvature": curvature, "score": space.score}
+
+
+def _kept(file: Path, key: str) -> Result | None:
+    """The result of before if all that determines it is the same; a torn one does not count."""
+    try:
+        result = read_result(file)
+    except DataError:
+        return None
+    return result if result.key == key else None

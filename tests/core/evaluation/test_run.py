@@ -1,0 +1,188 @@
+"""`hyper3 eval`: results that are kept, data that are missing, faults that spoil nothing."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from core.errors import ConfigError, DataError, Unavailable
+from core.evaluation.commands import app, folder_name
+from core.evaluation.encoder import Embedded, Encoder
+from core.evaluation.pictures import Picture
+from core.evaluation.result import read_result, read_results
+from core.evaluation.suites import SUITES, plan
+
+Colours = Callable[..., Any]
+Opened = Callable[[Encoder], None]
+
+
+def run(*words: str | Path) -> str:
+    """What the command prints; its errors are raised."""
+    answer = CliRunner().invoke(app, ["eval", *map(str, words)], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.output
+
+
+def results(out: Path) -> Path:
+    (folder,) = out.iterdir()
+    return folder
+
+
+def test_each_family_that_the_records_allow_gives_a_result(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    encoder = colours()
+    opened(encoder)
+    said = run("colours", data, "--out", tmp_path / "results", "--json", tmp_path / "all.json")
+    folder = results(tmp_path / "results")
+    assert folder.name == folder_name(encoder)
+    assert f"hyper3 report {folder}" in said
+    found = {result.task: result for result in read_results(folder)}
+    assert list(found) == ["retrieval/paint-test", "structure/paint-test"]
+    recall = found["retrieval/paint-test"].find("text to image", "R@1")
+    assert recall is not None
+    assert recall.value == 1
+    assert recall.low == recall.high == 1
+    determined = found["retrieval/paint-test"].determined_by
+    assert determined["encoder"]["fingerprint"] == encoder.fingerprint
+    assert determined["data"]["records"] == 3
+    assert determined["protocol"]["preprocess"] == "retrieval"
+    figures = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    chance = figures["retrieval/paint-test"]["measures"]["text to image"]["R@1"]["chance"]
+    assert chance == pytest.approx(1 / 3)
+
+
+def test_what_was_measured_is_kept_until_something_that_determines_it_changes(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    words = "colours", f"retrieval/{data}", "--out", tmp_path / "results"
+    assert "measured before" not in run(*words)
+    opened(encoder := colours())
+    assert "measured before" in run(*words)
+    assert encoder.embedded == []
+    assert "measured before" not in run(*words, "--again")
+    assert encoder.embedded == []  # the embeddings were kept too
+    assert "measured before" not in run(*words, "--preprocess", "letterbox")
+    assert encoder.embedded == ["red.png", "green.png", "blue.png"]
+    data.write_text(data.read_text().replace("all red", "quite red"), encoding="utf-8")
+    assert "measured before" not in run(*words)
+    assert encoder.embedded[3:] == ["quite red", "all green", "all blue"]
+
+
+def test_a_torn_result_and_a_torn_chunk_are_made_again(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    words = "colours", f"retrieval/{data}", "--out", tmp_path / "results"
+    run(*words)
+    folder = results(tmp_path / "results")
+    (folder / "retrieval/paint-test.json").write_text("{", encoding="utf-8")
+    for chunk in (folder / "embeddings").glob("*.npy"):
+        chunk.write_bytes(chunk.read_bytes()[:50])
+    assert "measured before" not in run(*words)
+    assert read_result(folder / "retrieval/paint-test.json").measures
+    with pytest.raises(DataError, match="not a result"):
+        (folder / "retrieval/paint-test.json").write_text("[]", encoding="utf-8")
+        read_results(folder)
+
+
+def test_missing_data_skip_their_rows_and_say_how_to_get_them(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    said = run("colours", data, "table2", "--root", tmp_path / "none", "--out", tmp_path / "r")
+    assert f"skipped, for want of data: {len(SUITES['table2'])} tasks" in said
+    assert "hyper3 data fetch flickr30k --from" in said
+    with pytest.raises(ConfigError, match="nothing was measured"):
+        run("colours", "table2", "--root", tmp_path / "none", "--out", tmp_path / "r")
+
+
+def test_a_task_that_fails_spoils_no_other(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    wrong = data.with_name("wrong.jsonl")
+    wrong.write_text('{"image": "red.png", "class": "red"}\n{"image": "green.png", "label": 7}\n')
+    with pytest.raises(ConfigError, match="1 of 3 tasks failed: classification/paint-wrong"):
+        run("colours", wrong, data, "--out", tmp_path / "r")
+    tasks = [result.task for result in read_results(results(tmp_path / "r"))]
+    assert tasks == ["retrieval/paint-test", "structure/paint-test"]
+
+
+class Leaving:
+    """An encoder whose service goes away after some pictures."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def images(self, pictures: Sequence[Picture]) -> Embedded:
+        if any(picture.box for picture in pictures):
+            raise Unavailable("http://127.0.0.1:1: cannot be reached")
+        found: Embedded = self._encoder.images(pictures)
+        return found
+
+
+def test_what_was_finished_before_the_target_went_away_is_there_and_is_not_done_again(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(Leaving(colours()))
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        run("colours", data, "--out", tmp_path / "r")
+    (kept,) = read_results(results(tmp_path / "r"))
+    assert kept.task == "retrieval/paint-test"
+    opened(encoder := colours())
+    assert "measured before" in run("colours", data, "--out", tmp_path / "r")
+    assert encoder.embedded.count("red.png") == 1  # the part; the whole was kept
+
+
+def test_pictures_that_are_left_out_are_told(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    (data.parent / "blue.png").unlink()
+    said = run("colours", f"retrieval/{data}", "--out", tmp_path / "r")
+    assert "left out: 1 pictures cannot be read; the first: " in said
+    assert "blue.png: cannot be read: No such file" in said
+    (result,) = read_results(results(tmp_path / "r"))
+    assert len(result.left_out) == 1
+    recall = result.find("text to image", "R@1")
+    assert recall is not None
+    assert (recall.count, recall.chance) == (2, 0.5)
+
+
+def test_words_that_mean_nothing_list_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tabel2: means nothing here; .*table2"):
+        plan(["tabel2"], tmp_path)
+    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
+        plan(["none.jsonl"], tmp_path)
+    with pytest.raises(DataError, match=r"no manifest\.json there"):
+        plan([str(tmp_path)], tmp_path)
+
+
+def test_suites_are_planned_once_each_and_the_list_shows_them(tmp_path: Path) -> None:
+    jobs = plan(["table5", "table2", "flickr30k"], tmp_path)
+    tasks = [job.task for job in jobs]
+    assert len(tasks) == len(set(tasks)) == 5
+    said = run("--list", "--root", tmp_path)
+    assert all(suite in said for suite in SUITES)
+
+
+def test_outcomes_and_figures_come_back_from_disk(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    run("colours", f"structure/{data}", "--out", tmp_path / "r")
+    (result,) = read_results(results(tmp_path / "r"))
+    measure = result.find("the general entails the specific", "caption and whole")
+    assert measure is not None
+    assert measure.outcomes is not None
+    assert np.mean(measure.outcomes.values) == measure.value
+    assert measure.outcomes.cluster.tolist() == [0, 1, 2]
