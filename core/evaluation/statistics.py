@@ -48,14 +48,16 @@ class Difference:
 def compute(outcomes: Outcomes) -> float:
     """The figure itself; NaN where it is of nothing."""
     values, labels = outcomes.values, outcomes.labels
+    if not len(values):
+        return float("nan")
     if outcomes.statistic == "mean":
-        return float(np.mean(values)) if len(values) else float("nan")
+        return float(np.mean(values))
     if labels is None:
         raise ValueError(f"outcomes of {outcomes.statistic} need labels")
     if outcomes.statistic == "per_class":
         items = np.bincount(labels)
         sums = np.bincount(labels, weights=values)
-        return float(np.mean(sums[items > 0] / items[items > 0])) if len(labels) else float("nan")
+        return float(np.mean(sums[items > 0] / items[items > 0]))
     if outcomes.statistic == "ap":
         return metrics.average_precision(values, labels)
     if outcomes.statistic == "auroc":
@@ -245,7 +247,8 @@ def _bounds(drawn: Floats) -> tuple[float, float]:
 
 def _ratio(above: Floats, below: Floats) -> Floats:
     """The quotient, NaN where it is of nothing."""
-    return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
+    quotient: Floats = np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
+    return quotient
 
 
 def _mean_of_known(values: Floats) -> Floats:
