@@ -24,6 +24,17 @@ _TEXTS = 1024
 
 
 @dataclass(frozen=True)
+class Readable:
+    """The pictures of a data set that could be read."""
+
+    points: Points
+    rows: npt.NDArray[np.intp]
+    """Which they are, ``(n,)``."""
+    left_out: tuple[str, ...]
+    """Of each of the others why."""
+
+
+@dataclass(frozen=True)
 class Embedder:
     """An encoder that remembers: an interrupted evaluation goes on, and tasks share their work.
 
@@ -59,6 +70,18 @@ class Embedder:
         if pictures and len(faults) == len(pictures):
             raise DataError(f"none of the {len(pictures):,} pictures can be read; {faults[0]}")
         return Embedded(tangents, faults)
+
+    def readable(self, pictures: Sequence[Picture], title: str = "pictures") -> Readable:
+        """Points of the pictures that can be read, in float64.
+
+        Raises:
+            DataError: None can be read.
+            StorageError: What was embedded cannot be kept.
+        """
+        found = self.pictures(pictures, title)
+        rows = np.array([row for row in range(len(pictures)) if row not in found.faults], np.intp)
+        points = self.space.lift(found.tangents[rows].astype(np.float64))
+        return Readable(points, rows, tuple(found.faults.values()))
 
     def texts(self, texts: Sequence[str], title: str = "texts") -> Tangents:
         """Tangents of texts, in their order; each distinct text is embedded once.

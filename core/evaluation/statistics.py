@@ -234,7 +234,8 @@ def _moved_back(drawn: Floats, outcomes: Outcomes) -> Floats:
     known = drawn[np.isfinite(drawn)]
     if outcomes.statistic not in _RISING or not known.size:
         return drawn
-    return drawn - known.mean() + compute(outcomes)
+    moved: Floats = drawn + (compute(outcomes) - known.mean())
+    return moved
 
 
 def _bounds(drawn: Floats) -> tuple[float, float]:
