@@ -1,4 +1,4 @@
-"""Image-text retrieval both ways, in blocks."""
+"""Image-text retrieval both ways, in tiles that all cores share."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,27 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import VectorError
+from core.evaluation.blocks import each_block
 from core.spaces import Space
 
 Points = npt.NDArray[np.floating[Any]]
 Indices = npt.NDArray[np.intp]
 
-_BLOCK = 256  # images at once: 25,000 texts against them take 50 MB
+_IMAGES = 128  # in a tile; with _TEXTS 1 MB, which stays in a core's cache from step to step
+_TEXTS = 1024
+_OWN_IMAGES = 16  # whose own texts are ranked at once: all of them against all of these
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many wrong answers come before the first right one: 0 is a hit at 1."""
+
+    images_before: Indices
+    """``(texts,)``: wrong images before each text's own."""
+    texts_before: Indices
+    """``(images,)``: texts of others before the nearest of each image's own."""
+    own: Indices
+    """``(images,)``: how many texts an image has; one without is never asked for them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,7 @@ class Recalls:
     text_to_image_chance: dict[int, float]
     images: int
     texts: int
+    ranks: Ranks
 
 
 def retrieval(
@@ -52,21 +68,51 @@ def retrieval(
     Raises:
         VectorError: A coordinate is not finite.
     """
-    owner = np.asarray(image_of_text, np.intp)
-    images_before, texts_before = _ranks(
-        _points(images, space), _points(texts, space), owner, space
-    )
-    own = np.bincount(owner, minlength=len(images))
-    asked = own > 0
+    ranks = rank(images, texts, image_of_text, space)
+    asked = ranks.own > 0
+    counts, images_with = np.unique(ranks.own[asked], return_counts=True)
     return Recalls(
-        image_to_text={k: float(np.mean(texts_before[asked] < k)) for k in ks},
-        text_to_image={k: float(np.mean(images_before < k)) for k in ks},
+        image_to_text={k: float(np.mean(ranks.texts_before[asked] < k)) for k in ks},
+        text_to_image={k: float(np.mean(ranks.images_before < k)) for k in ks},
         image_to_text_chance={
-            k: float(np.mean([chance_of_hit(len(texts), n, k) for n in own[asked]])) for k in ks
+            k: float(
+                np.average(
+                    [chance_of_hit(len(texts), int(own), k) for own in counts],
+                    weights=images_with,
+                )
+            )
+            for k in ks
         },
         text_to_image_chance={k: chance_of_hit(len(images), 1, k) for k in ks},
         images=int(asked.sum()),
         texts=len(texts),
+        ranks=ranks,
+    )
+
+
+def rank(
+    images: Points, texts: Points, image_of_text: Sequence[int] | Indices, space: Space
+) -> Ranks:
+    """The ranks from which `retrieval` makes its recalls, with the same arguments and errors."""
+    owner = np.asarray(image_of_text, np.intp)
+    images, texts = finite_points(images, space), finite_points(texts, space)
+    own = _own(images, texts, owner, space)
+    best = np.full(len(images), -np.inf)
+    np.maximum.at(best, owner, own)
+    image_grain, text_grain = space.grain(images), space.grain(texts)
+    text_bar = own - image_grain.max() * text_grain
+    image_bar = best - text_grain.max() * image_grain
+
+    def count(start: int) -> tuple[Indices, Indices]:
+        return _ahead(images, texts, owner, space, start, image_bar, text_bar)
+
+    images_before = np.zeros(len(texts), np.intp)
+    texts_before = [np.empty(0, np.intp)]
+    for per_text, per_image in each_block(count, range(0, len(images), _IMAGES)):
+        images_before += per_text
+        texts_before.append(per_image)
+    return Ranks(
+        images_before, np.concatenate(texts_before), np.bincount(owner, minlength=len(images))
     )
 
 
@@ -75,40 +121,50 @@ def chance_of_hit(items: int, right: int, k: int) -> float:
     return 1 - math.comb(items - right, k) / math.comb(items, k) if k < items else 1.0
 
 
-def _ranks(images: Points, texts: Points, owner: Indices, space: Space) -> tuple[Indices, Indices]:
-    """How many wrong images come before each text's own, and wrong texts before each image's."""
-    own = _own(images, texts, owner, space)
-    best = np.full(len(images), -np.inf)
-    np.maximum.at(best, owner, own)
-    image_grain, text_grain = space.grain(images), space.grain(texts)
-    text_bar = own - image_grain.max() * text_grain
-    image_bar = best - text_grain.max() * image_grain
-    images_before = np.zeros(len(texts), np.intp)
-    texts_before = np.zeros(len(images), np.intp)
-    for start in range(0, len(images), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        ranking = space.ranking(texts, images[block])
-        mine = np.flatnonzero(owner // _BLOCK == start // _BLOCK)
-        ranking[mine, owner[mine] - start] = -np.inf  # what is right is not ahead of itself
-        images_before += (ranking >= text_bar[:, None]).sum(axis=1)
-        texts_before[block] = (ranking >= image_bar[block]).sum(axis=0)
-    return images_before, texts_before
+def finite_points(points: Points, space: Space) -> npt.NDArray[np.float64]:
+    """The points in float64, exactly in their space.
 
-
-def _own(images: Points, texts: Points, owner: Indices, space: Space) -> npt.NDArray[np.float64]:
-    """The ranking of each text with its own image, rounded as among all others."""
-    own = np.empty(len(texts))
-    for start in range(0, len(images), _BLOCK):
-        mine = np.flatnonzero(owner // _BLOCK == start // _BLOCK)
-        ranking = space.ranking(texts[mine], images[start : start + _BLOCK])
-        own[mine] = ranking[np.arange(len(mine)), owner[mine] - start]
-    return own
-
-
-def _points(points: Points, space: Space) -> npt.NDArray[np.float64]:
-    """The points in float64, exactly in their space."""
+    Raises:
+        VectorError: A coordinate is not finite.
+    """
     finite = np.isfinite(points).reshape(len(points), -1).all(axis=1)
     if not finite.all():
         rows = np.flatnonzero(~finite)
         raise VectorError(f"{len(rows)} points are not finite, the first at row {rows[0]}")
     return space.restore(points.astype(np.float64))
+
+
+def _ahead(
+    images: Points,
+    texts: Points,
+    owner: Indices,
+    space: Space,
+    start: int,
+    image_bar: npt.NDArray[np.float64],
+    text_bar: npt.NDArray[np.float64],
+) -> tuple[Indices, Indices]:
+    """Wrong pairs of one block of images that reach a bar: for each text, and each image of it."""
+    block = slice(start, start + _IMAGES)
+    mine = np.flatnonzero(owner // _IMAGES == start // _IMAGES)
+    per_text = np.zeros(len(texts), np.intp)
+    per_image = np.zeros(len(images[block]), np.intp)
+    for first in range(0, len(texts), _TEXTS):
+        tile = slice(first, first + _TEXTS)
+        ranking = space.ranking(texts[tile], images[block])
+        here = mine[slice(*np.searchsorted(mine, (first, first + _TEXTS)))]
+        ranking[here - first, owner[here] - start] = -np.inf  # what is right is not ahead of itself
+        per_text[tile] = np.count_nonzero(ranking >= text_bar[tile, None], axis=1)
+        per_image += np.count_nonzero(ranking >= image_bar[block], axis=0)
+    return per_text, per_image
+
+
+def _own(images: Points, texts: Points, owner: Indices, space: Space) -> npt.NDArray[np.float64]:
+    """The ranking of each text with its own image."""
+    own = np.empty(len(texts))
+    order = np.argsort(owner, kind="stable")
+    starts = range(0, len(images), _OWN_IMAGES)
+    ends = np.searchsorted(owner[order], [start + _OWN_IMAGES for start in starts])
+    for start, mine in zip(starts, np.split(order, ends[:-1]), strict=True):
+        ranking = space.ranking(texts[mine], images[start : start + _OWN_IMAGES])
+        own[mine] = ranking[np.arange(len(mine)), owner[mine] - start]
+    return own
