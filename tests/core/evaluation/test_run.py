@@ -86,8 +86,8 @@ def test_a_torn_result_and_a_torn_chunk_are_made_again(
         chunk.write_bytes(chunk.read_bytes()[:50])
     assert "measured before" not in run(*words)
     assert read_result(folder / "retrieval/paint-test.json").measures
+    (folder / "retrieval/paint-test.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataError, match="not a result"):
-        (folder / "retrieval/paint-test.json").write_text("[]", encoding="utf-8")
         read_results(folder)
 
 
