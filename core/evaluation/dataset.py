@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -89,6 +89,8 @@ class Dataset:
     names: Names | None = None
     """Things that boxes hold, with their groups and kingdoms."""
     notes: str = ""
+    classes_origin: Mapping[str, str] = field(default_factory=dict)
+    """Where each variant of the names came from."""
 
     def picture(self, record: Record, preprocess: Preprocess) -> Picture:
         """The picture of a record."""
@@ -202,6 +204,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
         tree=tree,
         positives_file=positives,
         notes=manifest.notes,
+        classes_origin=manifest.classes_origin,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,45 @@ def rank(
     )
 
 
+def places_of_right(
+    images: Points,
+    texts: Points,
+    right: Sequence[Indices],
+    space: Space,
+    queries: Literal["images", "texts"],
+) -> list[Indices]:
+    """Where in the ranking of each query its right answers stand, where several are right.
+
+    Wrong items that tie with a right one come first, as in `rank`.
+
+    Args:
+        images: Points, ``(n, ...)``.
+        texts: Points, ``(m, ...)``.
+        right: Of each query, which items of the other kind are right: one or more.
+        space: Of both.
+        queries: Which of the two ask; there are as many as ``right``.
+
+    Returns:
+        Of each query, rising places from 0, as many as are right.
+
+    Raises:
+        VectorError: A coordinate is not finite.
+    """
+    images, texts = finite_points(images, space), finite_points(texts, space)
+    asking, items = (images, texts) if queries == "images" else (texts, images)
+    slack = space.grain(asking) * space.grain(items).max()
+
+    def block(start: int) -> list[Indices]:
+        some = asking[start : start + _IMAGES]
+        ranking = (
+            space.ranking(texts, some).T if queries == "images" else space.ranking(some, images)
+        )
+        return [_places(row, right[q], slack[q]) for q, row in enumerate(ranking, start)]
+
+    found = each_block(block, range(0, len(asking), _IMAGES))
+    return [places for places_of_block in found for places in places_of_block]
+
+
 def chance_of_hit(items: int, right: int, k: int) -> float:
     """The chance that ``k`` items drawn at random hold one of the right ones."""
     return 1 - math.comb(items - right, k) / math.comb(items, k) if k < items else 1.0
@@ -132,6 +171,14 @@ def finite_points(points: Points, space: Space) -> npt.NDArray[np.float64]:
         rows = np.flatnonzero(~finite)
         raise VectorError(f"{len(rows)} points are not finite, the first at row {rows[0]}")
     return space.restore(points.astype(np.float64))
+
+
+def _places(ranking: npt.NDArray[np.float64], right: Indices, slack: float) -> Indices:
+    own = np.sort(ranking[right] - slack)[::-1]
+    wrong = np.delete(ranking, right)
+    wrong = np.sort(wrong[wrong >= own[-1]])
+    before = len(wrong) - np.searchsorted(wrong, own, side="left")
+    return before + np.arange(len(own))
 
 
 def _ahead(
