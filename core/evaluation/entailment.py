@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from core.evaluation.blocks import each_block
 from core.spaces import Ordered
 
 Points = npt.NDArray[np.floating[Any]]
@@ -72,13 +72,15 @@ def score_pairs(
     aperture = space.half_aperture(general)
     order = np.argsort(specific_of, kind="stable")
     bounds = np.searchsorted(specific_of[order], np.arange(0, len(specific) + _BLOCK, _BLOCK))
-    angle = np.empty(len(order), np.float64)
-    for number, (start, end) in enumerate(pairwise(bounds)):
-        pairs = order[start:end]
+
+    def block(number: int) -> npt.NDArray[Any]:
+        pairs, first = order[bounds[number] : bounds[number + 1]], number * _BLOCK
         used, column = np.unique(general_of[pairs], return_inverse=True)
-        first = number * _BLOCK
         angles = space.pairwise_exterior_angle(general[used], specific[first : first + _BLOCK])
-        angle[pairs] = angles[column, specific_of[pairs] - first]
+        return np.asarray(angles[column, specific_of[pairs] - first])
+
+    angle = np.empty(len(order), np.float64)
+    angle[order] = np.concatenate(list(each_block(block, range(len(bounds) - 1))))
     return Scored(
         clamped=np.round(np.maximum(1 - 2 / math.pi * angle, 0), _DECIMALS).astype(np.float64),
         margin=np.round(aperture[general_of] - angle, _DECIMALS).astype(np.float64),

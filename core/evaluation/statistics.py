@@ -10,16 +10,15 @@ of a mean average precision then held the truth in 89 to 94% of cases, and in 81
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from core.cores import available_cores
 from core.errors import DataError
 from core.evaluation import metrics
+from core.evaluation.blocks import each_block
 from core.evaluation.measure import Measure, Outcomes
 
 Floats = npt.NDArray[np.float64]
@@ -28,8 +27,7 @@ Counts = npt.NDArray[np.floating[Any]]
 
 RESAMPLES = 1_000
 _RISING = ("ap", "map")
-_AT_ONCE = 2_000_000  # weights of one block: 8 MB a thread, times three
-_THREADS = 8
+_AT_ONCE = 1_000_000  # weights of one block: 4 MB a thread, times three
 
 
 @dataclass(frozen=True)
@@ -218,8 +216,7 @@ def _resampled(outcomes: Sequence[Outcomes], seed: int, resamples: int) -> list[
         counts = np.stack([_draw(seed, row, clusters) for row in rows])
         return [statistic(counts) for statistic in statistics]
 
-    with ThreadPoolExecutor(min(available_cores(), _THREADS), "bootstrap") as pool:
-        blocks = list(pool.map(block, range(0, resamples, size)))
+    blocks = each_block(block, range(0, resamples, size))
     return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
 

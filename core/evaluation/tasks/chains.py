@@ -130,11 +130,11 @@ def _cones(
         is_own = np.arange(len(text)) < len(own_text)
         scored = score_pairs(chains.points, chains.images, text, image, space)
         for name, scores in (("clamped score", scored.clamped), ("signed margin", scored.margin)):
-            group = f"{rule} negatives, {name}"
+            group = f"own captions against {rule} negatives, {name}"
             measures += _precision(group, scores, is_own, chains.rows[image])
             ties[f"{name}, {rule}"] = _ties(scores)
         zero = ties[f"clamped score, {rule}"]["zero"]
-        group = f"{rule} negatives, clamped score"
+        group = f"own captions against {rule} negatives, clamped score"
         measures.append(Measure(group, "pairs at exactly 0", zero, None, len(text)))
     return measures, ties
 

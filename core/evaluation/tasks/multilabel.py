@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
-from core.evaluation import classification
+from core.evaluation.classification import class_points
 from core.evaluation.dataset import Dataset
 from core.evaluation.embedder import Embedder, Readable
 from core.evaluation.measure import Finding, Measure, Outcomes
 from core.evaluation.metrics import average_precision, mean_average_precision
 from core.evaluation.task import Kind, Options
-from core.prompts import fill, prompt_sets
+from core.evaluation.zero_shot import PHOTO, names_protocol, prompts_of
+from core.prompts import prompt_sets
 
 _BLOCK = 1024  # pictures at once
 
@@ -26,7 +27,7 @@ def protocol(data: Dataset, options: Options) -> dict[str, Any]:
     return {
         "preprocess": options.preprocess or "retrieval",
         "prompts": {name: list(templates) for name, templates in _prompts(options).items()},
-        "names": {variant: list(names) for variant, names in data.classes.items()},
+        "names": names_protocol(data),
         "score": "similarity of the picture to the class; the mean tangent over templates, lifted",
         "ties": "grouped; also in insertion order, named so",
         "classes": "those with a positive among the pictures, each counts the same",
@@ -66,7 +67,7 @@ def measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
 
 
 def _prompts(options: Options) -> Mapping[str, tuple[str, ...]]:
-    return options.prompts or {"photo": prompt_sets()["photo"]}
+    return options.prompts or {PHOTO: prompt_sets()[PHOTO]}
 
 
 def _positives(data: Dataset) -> tuple[npt.NDArray[np.intp], Positives]:
@@ -87,9 +88,8 @@ def _scores(
     embedder: Embedder, found: Readable, names: tuple[str, ...], templates: tuple[str, ...]
 ) -> Scores:
     """Similarities, ``(pictures, classes)``."""
-    texts = [fill(template, name) for name in names for template in templates]
-    tangents = embedder.texts(texts, "names")
-    classes = classification.class_points(tangents, len(templates), embedder.space)
+    tangents = embedder.texts(prompts_of(templates, names), "names")
+    classes = class_points(tangents, len(templates), embedder.space)
     return np.concatenate(
         [
             embedder.space.similarity(classes, found.points[start : start + _BLOCK]).T

@@ -1,7 +1,6 @@
 """What is said along a path: from a picture to the root, and from one picture to another."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core import lorentz
-from core.cores import available_cores
+from core.evaluation.blocks import each_block
 from core.evaluation.dataset import Dataset
 from core.evaluation.embedder import Embedder, Points
 from core.evaluation.measure import Finding, Measure
@@ -134,15 +133,14 @@ def _walk_all(
 ) -> list[_Walk]:
     task = embedder.progress.add_task("paths", total=len(tangents))
 
-    def walk(tangent: Points) -> _Walk:
-        found = _walk(tangent, root, pool, space)
+    def walk(row: int) -> _Walk:
+        found = _walk(tangents[row], root, pool, space)
         embedder.progress.advance(task)
         return found
 
     if isinstance(space, Euclidean):
         tangents = space.lift(tangents)
-    with ThreadPoolExecutor(available_cores(), "paths") as threads:
-        walks = list(threads.map(walk, tangents))
+    walks = list(each_block(walk, range(len(tangents))))
     embedder.progress.remove_task(task)
     return walks
 
