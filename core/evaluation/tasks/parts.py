@@ -26,7 +26,11 @@ def measure(_embedder: Embedder, data: Dataset, _options: Options) -> Finding:
     found = part_statistics(histogram, CAPS)
 
     pictures = found.examples
-    numbers = (("all", found.parts), ("mean of a picture", found.mean), ("most", found.most))
+    numbers = (
+        ("all", found.parts),
+        ("mean of a picture", found.mean),
+        ("most of a picture", found.most),
+    )
     shares = [
         ("pictures", "with one part", found.one, pictures),
         ("pictures", "with two or fewer", found.one_or_two, pictures),

@@ -210,10 +210,10 @@ def _steps(walk: _Walk, pool: _Pool) -> list[dict[str, Any]]:
     def radius(row: int) -> float | None:
         if pool.radii is None:
             return None
-        return 0.0 if row < 0 else float(pool.radii[row])
+        return 0.0 if row < 0 else round(float(pool.radii[row]), 4)
 
     return [
-        {"text": ROOT if row < 0 else pool.texts[row], "at": at, "radius": radius(row)}
+        {"text": ROOT if row < 0 else pool.texts[row], "at": round(at, 4), "radius": radius(row)}
         for row, at in zip(walk.text, walk.at, strict=True)
     ]
 
