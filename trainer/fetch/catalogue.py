@@ -1,0 +1,98 @@
+"""The data sets that are known, each with its terms and where it is to be had."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from pydantic import BaseModel, ConfigDict
+
+from core.errors import ConfigError
+from core.evaluation.dataset import Family
+
+TREE = "imagenet-tree"
+
+
+class Archive(BaseModel):
+    """A file to download."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    md5: str = ""
+    """As its publisher or torchvision states it; "" where nobody does."""
+    into: str = ""
+    """Folder to unpack it in, below that of the data set."""
+    inner: tuple[str, ...] = ()
+    """Archives inside it that are to be unpacked too."""
+
+
+class Entry(BaseModel):
+    """What is known of a data set before anything is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    families: tuple[Family, ...] = ()
+    split: str
+    classes: int = 0
+    """Official number of classes; 0 where there are none, or any will do."""
+    test: int = 0
+    """Official number of records; 0 where any will do."""
+    size_gb: float = 0
+    licence: str
+    files: str
+    """What ``--from`` takes."""
+    images: str = ""
+    """What ``--images`` takes; "" where pictures lie beside what describes them."""
+    where: str = ""
+    needs: str = ""
+    """How the command goes on where files must be given."""
+    archives: tuple[Archive, ...] = ()
+    keeps_archive: bool = True
+    """Whether the pictures stay where the archives were unpacked."""
+    notes: str = ""
+
+
+OWN = Entry(
+    title="",
+    families=("classification",),
+    split="as given",
+    licence="As its owner says",
+    files="a folder per class",
+)
+"""A data set of the user's own."""
+
+
+@cache
+def catalogue() -> Mapping[str, Entry]:
+    """The known data sets by name."""
+    content = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
+    return {name: Entry.model_validate(fields) for name, fields in content.items()}
+
+
+def entry_of(name: str, *, has_files: bool) -> Entry:
+    """What is known of a data set, or `OWN` with the name as title where files are given.
+
+    Raises:
+        ConfigError: The name is unknown and there are no files, or it cannot name a folder.
+    """
+    known = catalogue().get(name)
+    if known:
+        return known
+    if not has_files:
+        close = difflib.get_close_matches(name, catalogue(), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"{name}: no data set of that name; {hint}`hyper3 data fetch --list` shows all, and "
+            "`--from FOLDER` takes your own, a folder per class"
+        )
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+        raise ConfigError(f"{name!r}: name your data set with letters, digits, - and _ alone")
+    return OWN.model_copy(update={"title": name})
+
+
+def command(name: str) -> str:
+    """The command that makes the folder of a data set."""
+    return f"hyper3 data fetch {name} {catalogue()[name].needs}".strip()

@@ -1,0 +1,57 @@
+"""ImageNet-1k in a folder per class, named by its wnid."""
+
+from typing import Any
+
+import open_clip
+from timm.data.imagenet_info import ImageNetInfo
+from torchvision.models import ResNet18_Weights
+
+from core.errors import DataError
+from trainer.fetch.draft import Classes, Draft, Job
+from trainer.fetch.image_folder import class_folders, folder_rows, shown, splits_of
+
+
+def read_imagenet(job: Job) -> Draft:
+    """ImageNet from folders that are named by wnids, their sorted order that of the classes.
+
+    Raises:
+        DataError: The folders are not the 1,000 of ImageNet-1k.
+    """
+    known: Any = ImageNetInfo()  # timm annotates a part of its methods
+    wnids = sorted(known.label_names())
+    test, training = splits_of(job.source)
+    found = class_folders(test, job)
+    lacking, strange = sorted({*wnids} - {*found}), sorted({*found} - {*wnids})
+    if lacking or strange:
+        raise DataError(
+            f"{test}: must hold a folder for each of the 1,000 wnids; without a folder: "
+            f"{shown(lacking)}; not a wnid of ImageNet-1k: {shown(strange)}; the validation "
+            "pictures come in one folder and are sorted into classes by the development kit's list"
+        )
+    has_tree = job.tree.is_file()
+    tree_note = "" if has_tree else "There is no tree: `hyper3 data fetch imagenet-tree` adds it."
+    return Draft(
+        folder_rows(test, wnids, job),
+        [row for part in training for row in folder_rows(part, wnids, job)],
+        names(),
+        nodes=tuple(wnids),
+        tree=job.tree.read_bytes() if has_tree else b"",
+        warnings=(tree_note,) if tree_note else (),
+    )
+
+
+def names() -> Classes:
+    """The names of open_clip, which published comparisons use, and those of torchvision."""
+    published = tuple(open_clip.IMAGENET_CLASSNAMES)
+    others = tuple(ResNet18_Weights.DEFAULT.meta["categories"])
+    differing = sum(a != b for a, b in zip(published, others, strict=True))
+    return Classes(
+        {"open_clip": published, "torchvision": others},
+        {
+            "open_clip": f"open_clip.IMAGENET_CLASSNAMES of open_clip {open_clip.__version__}",
+            "torchvision": "the categories in the metadata of torchvision's weights",
+        },
+        notes=(
+            f"{differing:,} of {len(others):,} names differ between open_clip and torchvision.",
+        ),
+    )
