@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,42 @@ def data(tmp_path: Path) -> Path:
     file = folder / "test.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     return file
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a prepared folder of a picture for each colour named, and of more if asked.
+
+    Keywords change the manifest; ``train`` names the colours of the training split.
+    """
+
+    def make(
+        shown: Sequence[str] = ("red", "green", "blue"), train: Sequence[str] = (), **manifest: Any
+    ) -> Path:
+        folder = tmp_path / "prepared"
+        folder.mkdir()
+        for colour, rgb in COLOURS.items():
+            Image.new("RGB", (16, 16), rgb).save(folder / f"{colour}.png")
+        for split, colours in (("test", shown), ("train", train)):
+            lines = [json.dumps({"image": f"{name}.png", "class": name}) for name in colours]
+            if lines:
+                (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        whole = {
+            "name": "paint",
+            "families": ["classification"],
+            "title": "Paint",
+            "split": "test",
+            "source": "tests",
+            "licence": "ours",
+            "images": ".",
+            "counts": {"test": len(shown)},
+            "classes": {"plain": list(COLOURS)},
+            **manifest,
+        }
+        (folder / "manifest.json").write_text(json.dumps(whole), encoding="utf-8")
+        return folder
+
+    return make
 
 
 @pytest.fixture
