@@ -127,11 +127,7 @@ class Paths:
         shared = np.count_nonzero((ours == theirs) & (ours >= 0), axis=-1)
         length, truth = (np.count_nonzero(nodes >= 0, axis=-1) for nodes in (ours, theirs))
         edges = length + truth - 2 * shared
-        lowest = np.where(
-            shared > 0,
-            np.take_along_axis(ours, np.maximum(shared - 1, 0)[..., None], -1)[..., 0],
-            -1,
-        )
+        lowest = np.where(shared > 0, self.nodes[predicted, np.maximum(shared - 1, 0)], -1)
         common = shared
         if not inclusive:
             length, truth = length - 1, truth - 1
