@@ -104,7 +104,7 @@ class BundleEncoder:
     @property
     def name(self) -> str:
         """The recipe's name and the step."""
-        return f"{self.bundle.manifest.name} at step {self.bundle.manifest.step:,}"
+        return f"{self.bundle.manifest.name} at step {self.bundle.manifest.step:,} (bundle)"
 
     @property
     def fingerprint(self) -> str:

@@ -143,9 +143,10 @@ def _as_npy(
 ) -> Response:
     size = runtime.manifest.dim + (form == "lorentz")
     array = np.full((len(places), size), np.nan, np.float32)
-    row_of = {place: row for row, place in enumerate(places)}
-    for place, vector in good:
-        array[row_of[place]] = _in_format(runtime, form, vector)
+    if good:
+        row_of = {place: row for row, place in enumerate(places)}
+        rows = [row_of[place] for place, _ in good]
+        array[rows] = np.stack([_in_format(runtime, form, vector) for _, vector in good])
     answer = runtime.answer()
     headers = {
         "hyper3-fingerprint": str(answer["fingerprint"]),

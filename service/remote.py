@@ -1,0 +1,300 @@
+"""A running service as an encoder for the evaluation: what users get, measured as they get it."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, Field, ValidationError
+
+from core.errors import (
+    ConfigError,
+    DataError,
+    Hyper3Error,
+    ImageError,
+    ImageTooLarge,
+    TextError,
+    Unavailable,
+)
+from core.evaluation.encoder import Embedded, Tangents
+from core.evaluation.pictures import Picture
+from core.image import Preprocess
+from core.spaces import Lorentz, Space
+from core.text import check_text
+from service.client import Client
+from service.schemas import OnError
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+_AT_ONCE = 4  # requests: while the service works on two, others are on their way
+_IMAGES = 64  # of one request
+_TEXTS = 256
+_TIMEOUT_S = 1800  # for as many pictures of a large model on few cores
+_TRIES = 60  # about a minute of a service that has too much to do
+_FRAME_BYTES = 1024  # of a request beside its images
+_WIDEST = 6  # bytes of a character as JSON
+
+
+class _Geometry(BaseModel):
+    model: Literal["lorentz"]
+    curvature: float = Field(gt=0)
+    dim: int = Field(ge=1)
+
+
+class _Model(BaseModel):
+    name: str
+    step: int
+    precision: str
+    logit_scale: float
+    image_side: int = Field(ge=1)
+
+
+class _Limits(BaseModel):
+    max_body_bytes: int
+    max_items: int = Field(ge=1)
+    max_waiting: int = Field(ge=1)
+    max_requests: int = Field(ge=1)
+    max_text_chars: int
+
+
+class Info(BaseModel):
+    """What the evaluation needs of a service's ``/info``."""
+
+    fingerprint: str
+    service: str
+    geometry: _Geometry
+    model: _Model
+    limits: _Limits
+
+
+@dataclass(frozen=True)
+class RemoteEncoder:
+    """A service as the evaluation sees a model (`core.evaluation.encoder.Encoder`).
+
+    A file goes as it is, so that the service's own reading is measured with the rest. Parts, and
+    photos that were stored squashed, go as the square that any other encoder gets.
+    """
+
+    url: str
+    client: Client
+    info: Info
+
+    @property
+    def name(self) -> str:
+        """The recipe's name and the step."""
+        return f"{self.info.model.name} at step {self.info.model.step:,} (service)"
+
+    @property
+    def fingerprint(self) -> str:
+        """The served bundle's."""
+        return self.info.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """One hyperboloid."""
+        return Lorentz(self.info.geometry.curvature)
+
+    @property
+    def logit_scale(self) -> float:
+        """What similarities are multiplied by to become logits."""
+        return self.info.model.logit_scale
+
+    @property
+    def about(self) -> Mapping[str, str | int | float]:
+        """What else a result says of it."""
+        model = self.info.model
+        return {
+            "runtime": f"hyper3 service {self.info.service}",
+            "kind": "service",
+            "url": self.url,
+            "recipe": model.name,
+            "step": model.step,
+            "side": model.image_side,
+            "precision": model.precision,
+        }
+
+    def images(self, pictures: Sequence[Picture]) -> Embedded:
+        """Tangents of pictures; a picture that cannot be read spoils no other.
+
+        Raises:
+            Unavailable: The service cannot be reached any more.
+            FingerprintMismatch: It serves another model than before.
+        """
+        tangents = np.full((len(pictures), self.info.geometry.dim), np.nan, np.float32)
+        faults: dict[int, str] = {}
+        ways: dict[Preprocess, list[int]] = {}
+        for row, picture in enumerate(pictures):
+            ways.setdefault(_sent_as(picture), []).append(row)
+        batches = [
+            (preprocess, rows[start : start + self._size(_IMAGES)])
+            for preprocess, rows in ways.items()
+            for start in range(0, len(rows), self._size(_IMAGES))
+        ]
+
+        def embed(batch: tuple[Preprocess, list[int]]) -> Embedded:
+            return self._images([pictures[row] for row in batch[1]], batch[0])
+
+        for (_, rows), found in zip(batches, self._map(embed, batches), strict=True):
+            tangents[rows] = found.tangents
+            faults |= {rows[at]: fault for at, fault in found.faults.items()}
+        return Embedded(tangents, faults)
+
+    def texts(self, texts: Sequence[str]) -> Tangents:
+        """Tangents, ``(n, dim)``, of texts as a user writes them.
+
+        Raises:
+            TextError: The service refuses one; the message quotes it.
+            Unavailable, FingerprintMismatch: As `images`.
+        """
+        for text in texts:
+            try:
+                check_text(text, self.info.limits.max_text_chars)
+            except TextError as error:
+                raise TextError(f"text {text[:80]!r}: {error}") from error
+        # Neighbours in length share a request: the service runs those of one length together.
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        sizes = [_WIDEST * len(texts[row]) for row in order]
+        batches = [
+            [texts[order[at]] for at in places]
+            for places in _portions(sizes, self._room, self._size(_TEXTS))
+        ]
+
+        def embed(batch: list[str]) -> Tangents:
+            return self.client.embed(batch, form="tangent", fingerprint=self.fingerprint)
+
+        tangents = np.empty((len(texts), self.info.geometry.dim), np.float32)
+        if batches:
+            tangents[order] = np.concatenate(self._map(embed, batches))
+        return tangents
+
+    def _images(self, pictures: Sequence[Picture], preprocess: Preprocess) -> Embedded:
+        """Pictures that go the same way, few enough for one request if they are small."""
+        tangents = np.full((len(pictures), self.info.geometry.dim), np.nan, np.float32)
+        faults: dict[int, str] = {}
+        files: dict[int, bytes] = {}
+        for row, picture in enumerate(pictures):
+            try:
+                files[row] = self._file(picture)
+            except (DataError, ImageError) as error:
+                faults[row] = str(error)
+        rows = list(files)
+        sizes = [_base64_bytes(files[row]) for row in rows]
+        for portion in _portions(sizes, self._room, len(rows)):
+            sent = [rows[at] for at in portion]
+            tangents[sent] = self._ask([files[row] for row in sent], preprocess, "skip")
+        missing = np.isnan(tangents).any(axis=1)
+        for row in rows:
+            if missing[row]:
+                try:  # alone, and the answer says why
+                    (tangents[row],) = self._ask([files[row]], preprocess, "fail")
+                except ImageError as error:
+                    faults[row] = f"{pictures[row].file}: {str(error).removeprefix('image 0: ')}"
+        return Embedded(tangents, faults)
+
+    def _file(self, picture: Picture) -> bytes:
+        """What is sent of a picture.
+
+        A square goes as BMP: without loss like PNG, and packed and unpacked in a tenth of the time.
+
+        Raises:
+            DataError: The file is missing.
+            ImageError: It cannot be decoded, or is too large to be sent.
+        """
+        if picture.is_plain:
+            data = picture.read()
+        else:
+            out = io.BytesIO()
+            Image.fromarray(picture.square(self.info.model.image_side)).save(out, "BMP")
+            data = out.getvalue()
+        if _base64_bytes(data) > self._room:
+            raise ImageTooLarge(
+                f"{picture.file}: {len(data):,} bytes do not fit a request; start the service "
+                "with a larger H3_MAX_BODY_BYTES"
+            )
+        return data
+
+    def _ask(self, files: Sequence[bytes], preprocess: Preprocess, on_error: OnError) -> Tangents:
+        return self.client.embed(
+            images=files,
+            form="tangent",
+            preprocess=preprocess,
+            on_error=on_error,
+            fingerprint=self.fingerprint,
+        )
+
+    @property
+    def _room(self) -> int:
+        return self.info.limits.max_body_bytes - _FRAME_BYTES
+
+    @property
+    def _at_once(self) -> int:
+        return max(1, min(_AT_ONCE, self.info.limits.max_requests // 2))
+
+    def _size(self, wanted: int) -> int:
+        """Items of a request, so that all that are under way fit the service's queue."""
+        limits = self.info.limits
+        return max(1, min(wanted, limits.max_items, limits.max_waiting // self._at_once))
+
+    def _map(self, work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        with ThreadPoolExecutor(self._at_once, "requests") as pool:
+            return list(pool.map(work, items))
+
+
+def open_remote(target: str) -> RemoteEncoder | None:
+    """The encoder of a running service; None if ``target`` is no address.
+
+    Raises:
+        ConfigError: It is an address, and not that of such a service.
+        Unavailable: Nothing answers there.
+    """
+    if not target.lower().startswith(("http://", "https://")):
+        return None
+    client = Client(target.rstrip("/"), timeout_s=_TIMEOUT_S, tries=_TRIES)
+    advice = "give the address that `hyper3 serve` prints, such as http://127.0.0.1:8000"
+    try:
+        info = Info.model_validate(client.info())
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ConfigError(
+            f"{target}: its /info is not that of a service that can be measured ({where or 'it'}: "
+            f"{error.errors()[0]['msg']}); {advice}"
+        ) from error
+    except Unavailable:
+        raise
+    except Hyper3Error as error:
+        raise ConfigError(f"{target}: not a service ({error}); {advice}") from error
+    return RemoteEncoder(_public(target), client, info)
+
+
+def _public(target: str) -> str:
+    """An address without what may be secret in it."""
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def _sent_as(picture: Picture) -> Preprocess:
+    """The policy that the service is asked for: a square stays as it is when it is squashed."""
+    return picture.preprocess if picture.is_plain else "retrieval"
+
+
+def _base64_bytes(data: bytes) -> int:
+    return 4 * len(data) // 3 + 8
+
+
+def _portions(sizes: Sequence[int], room: int, most: int) -> Iterator[list[int]]:
+    """Positions in order, in groups of at most ``most`` whose sizes fit ``room``, or of one."""
+    group: list[int] = []
+    taken = 0
+    for at, size in enumerate(sizes):
+        if group and (taken + size > room or len(group) == most):
+            yield group
+            group, taken = [], 0
+        group.append(at)
+        taken += size
+    if group:
+        yield group
