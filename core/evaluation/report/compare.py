@@ -1,0 +1,145 @@
+"""Tables of models side by side, beside a baseline and what others have published."""
+
+from collections.abc import Iterable, Sequence
+
+from core.evaluation.measure import Measure
+from core.evaluation.report.document import Row, Table
+from core.evaluation.report.figures import (
+    PAPER,
+    Figure,
+    delta_cell,
+    number,
+    printed,
+    shown,
+    signed,
+)
+from core.evaluation.report.models import Model
+from core.evaluation.report.published import Key
+
+
+class Baseline:
+    """What models are compared with. It keeps what it has compared, for tests are slow."""
+
+    def __init__(self, model: Model, seed: int = 0) -> None:
+        """Of a model; ``seed`` of the draws of the paired tests."""
+        self.model = model
+        self._seed = seed
+        self._cells: dict[tuple[str, Key], str] = {}
+
+    def cell(self, model: Model, figure: Figure) -> str:
+        """The model less the baseline, with the paired test where there is one."""
+        at = (model.name, figure.key)
+        if at not in self._cells:
+            theirs = figure.of(self.model)
+            self._cells[at] = delta_cell(figure.of(model), theirs, self._seed)
+        return self._cells[at]
+
+
+_ORDER = (PAPER, "UNCHA", "PHyCLIP", "HyCoCLIP", "ATMG", "MERU", "CLIP")
+
+_MOST_DIFFERENCES = 2  # models whose differences to the paper stand in columns of their own
+
+Groups = Sequence[tuple[str, Sequence[Figure]]]
+"""Figures under headings."""
+
+
+def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | None) -> Table:
+    """A table of the paper: models, differences, and the published systems."""
+    figures = [figure for _, rows in groups for figure in rows]
+    systems = _in_order({row.system: None for f in figures for row in f.published})
+    compared = _compared(models, baseline)
+    to_paper = models if PAPER in systems and len(models) <= _MOST_DIFFERENCES else []
+    header = [
+        "",
+        *(_own_heading(model, baseline) for model in models),
+        *(f"Δ {model.name}" for model in compared),
+        *(f"{model.name} less {PAPER}" for model in to_paper),
+        *systems,
+    ]  # fmt: skip
+    rows = []
+    for heading, members in groups:
+        if heading:
+            rows.append(Row((heading,), is_heading=True))
+        for figure in members:
+            found = [figure.of(model) for model in models]
+            cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
+            cells += [baseline.cell(model, figure) for model in compared] if baseline else []
+            cells += [_to_paper(figure, figure.of(model)) for model in to_paper]
+            cells += [_theirs(figure, system, found) for system in systems]
+            rows.append(Row(tuple(cells)))
+    return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
+
+
+def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) -> Table:
+    """All figures of a task, with chance and how many they are of."""
+    having = [model for model in models if task in model.results]
+    compared = _compared(having, baseline)
+    header = [
+        "",
+        *(_own_heading(model, baseline) for model in having),
+        *(f"Δ {model.name}" for model in compared),
+        "chance",
+        "of",
+    ]
+    keys = dict.fromkeys(
+        (task, measure.group, measure.name)
+        for model in having
+        for measure in model.results[task].measures
+    )
+    rows: list[Row] = []
+    group = None
+    for key in keys:
+        if key[1] != group:
+            group = key[1]
+            rows.append(Row((group,), is_heading=True))
+        figure = Figure(key[2], key)
+        found = [figure.of(model) for model in having]
+        one = next(measure for measure in found if measure is not None)
+        cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
+        cells += [baseline.cell(model, figure) for model in compared] if baseline else []
+        cells += ["" if one.chance is None else number(one, one.chance), _count(found)]
+        rows.append(Row(tuple(cells)))
+    return Table(tuple(header), tuple(rows))
+
+
+def _in_order(systems: Iterable[str]) -> list[str]:
+    """Whole systems from the newest to the oldest, then what is of other sizes or variants."""
+    return sorted(systems, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+
+def _compared(models: Sequence[Model], baseline: Baseline | None) -> list[Model]:
+    if baseline is None:
+        return []
+    return [model for model in models if model.name != baseline.model.name]
+
+
+def _own_heading(model: Model, baseline: Baseline | None) -> str:
+    is_base = baseline is not None and baseline.model.name == model.name
+    return f"{model.name} (baseline)" if is_base else model.name
+
+
+def _label(figure: Figure, found: Sequence[Measure | None]) -> str:
+    is_down = any(measure.is_lower_better for measure in found if measure is not None)
+    return f"{figure.label} ↓" if is_down else figure.label
+
+
+def _count(found: Sequence[Measure | None]) -> str:
+    counts = sorted({measure.count for measure in found if measure is not None})
+    return " / ".join(f"{count:,}" for count in counts)
+
+
+def _is_share(found: Sequence[Measure | None], *, default: bool) -> bool:
+    units = {measure.unit for measure in found if measure is not None}
+    return units == {"share"} if units else default
+
+
+def _theirs(figure: Figure, system: str, found: Sequence[Measure | None]) -> str:
+    rows = [row for row in figure.published if row.system == system]
+    if not rows:
+        return ""
+    return printed(rows[0], is_share=_is_share(found, default=rows[0].is_percent))
+
+
+def _to_paper(figure: Figure, mine: Measure | None) -> str:
+    rows = [row for row in figure.published if row.system == PAPER]
+    return signed(mine, mine.value - rows[0].value) if rows and mine is not None else ""

@@ -1,0 +1,133 @@
+"""Figures of a report: named, looked up, averaged, written as people read them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.errors import DataError
+from core.evaluation.measure import Measure
+from core.evaluation.report.models import Model
+from core.evaluation.report.published import Key, Published, published
+from core.evaluation.statistics import Difference, compare
+
+_NOTHING = "\N{EN DASH}"
+
+PAPER = "Hyper3-CLIP"
+"""Whose published figures differences are taken to."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What stands in one row of a table."""
+
+    label: str
+    key: Key
+    otherwise: Key | None = None
+    """Where else the same figure stands."""
+    parts: tuple["Figure", ...] = ()
+    """Of a mean: what it is of. It exists where all of them do."""
+
+    def of(self, model: Model) -> Measure | None:
+        """A model's figure, or None where it was not measured."""
+        if not self.parts:
+            found = model.find(*self.key)
+            return model.find(*self.otherwise) if found is None and self.otherwise else found
+        measures = [part.of(model) for part in self.parts]
+        known = [measure for measure in measures if measure is not None]
+        return mean_of(known, self.key) if len(known) == len(measures) else None
+
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """What others have published for it."""
+        return published().get(self.key, ())
+
+
+def mean_of(measures: Sequence[Measure], key: Key) -> Measure:
+    """The mean of figures of different data sets.
+
+    Pictures of different sets are drawn apart, so half widths of intervals add as squares.
+    """
+    count = len(measures)
+    value = sum(measure.value for measure in measures) / count
+    halves = [_half(measure) for measure in measures]
+    low = high = None
+    if all(half is not None for half in halves):
+        width = math.sqrt(sum(half**2 for half in halves if half is not None)) / count
+        low, high = value - width, value + width
+    chances = [m.chance for m in measures if m.chance is not None]
+    return replace(
+        measures[0],
+        group=key[1],
+        name=key[2],
+        value=value,
+        chance=sum(chances) / count if len(chances) == count else None,
+        count=sum(measure.count for measure in measures),
+        outcomes=None,
+        low=low,
+        high=high,
+    )
+
+
+def _half(measure: Measure) -> float | None:
+    if measure.low is None or measure.high is None:
+        return None
+    return (measure.high - measure.low) / 2
+
+
+def shown(measure: Measure) -> str:
+    """A value with its interval: ``43.2 [41.8, 44.6]``, shares in percent."""
+    text = number(measure, measure.value)
+    if measure.low is None or measure.high is None or math.isnan(measure.low):
+        return text
+    return f"{text} [{number(measure, measure.low)}, {number(measure, measure.high)}]"
+
+
+def number(measure: Measure, value: float) -> str:
+    """A value of a measure; a dash where it is of nothing."""
+    if not math.isfinite(value):
+        return _NOTHING
+    return f"{value * 100:.1f}" if measure.unit == "share" else f"{value:,.3f}"
+
+
+def printed(row: Published, *, is_share: bool) -> str:
+    """A published value, with as many decimals as its source has; † where it is secondary."""
+    value = row.value * 100 if is_share else row.value
+    decimals = row.decimals + (0 if is_share == row.is_percent else 2 * _shift(row))
+    return f"{value:,.{max(0, decimals)}f}{'†' if row.is_secondary else ''}"
+
+
+def _shift(row: Published) -> int:
+    return 1 if row.is_percent else -1
+
+
+def signed(measure: Measure, delta: float) -> str:
+    """A difference, of shares in points."""
+    if not math.isfinite(delta):
+        return _NOTHING
+    if measure.unit == "share":
+        return f"{round(delta * 100, 1) + 0.0:+.1f}"  # no -0.0
+    return f"{round(delta, 3) + 0.0:+.3f}"
+
+
+def against(mine: Measure, theirs: Measure, seed: int) -> Difference | str:
+    """The paired difference of a figure of two models, or why there is none."""
+    if mine.outcomes is None or theirs.outcomes is None:
+        return "no outcomes were kept to pair"
+    if not (mine.is_headline and theirs.is_headline):
+        return "not a headline figure"
+    try:
+        return compare(mine.outcomes, theirs.outcomes, seed)
+    except DataError as error:
+        return str(error)
+
+
+def delta_cell(mine: Measure | None, theirs: Measure | None, seed: int) -> str:
+    """A model less the baseline: ``+1.2 [0.4, 2.0] p=0.004``; without a test where none can be."""
+    if mine is None or theirs is None:
+        return ""
+    found = against(mine, theirs, seed)
+    if isinstance(found, str):
+        return signed(mine, mine.value - theirs.value)
+    low, high = signed(mine, found.low), signed(mine, found.high)
+    p = f"p={found.p:.3f}" if found.p >= 0.001 else "p<0.001"
+    return f"{signed(mine, found.delta)} [{low}, {high}] {p}"

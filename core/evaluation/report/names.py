@@ -1,0 +1,30 @@
+"""How people call data sets."""
+
+TITLES = {
+    "imagenet": "ImageNet",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "sun397": "SUN397",
+    "caltech101": "Caltech-101",
+    "stl10": "STL-10",
+    "food101": "Food-101",
+    "cub2011": "CUB",
+    "cars": "Cars",
+    "aircraft": "Aircraft",
+    "pets": "Pets",
+    "flowers102": "Flowers102",
+    "dtd": "DTD",
+    "eurosat": "EuroSAT",
+    "resisc45": "RESISC45",
+    "country211": "Country211",
+    "coco-karpathy": "COCO, Karpathy test",
+    "coco-val2017": "COCO, val2017",
+    "flickr30k": "Flickr30k, Karpathy test",
+    "voc2007": "VOC2007 test",
+    "voc2007-all": "VOC2007, all pictures",
+    "coco-objects": "COCO objects, val2017",
+    "hierarcaps": "HierarCaps",
+    "sugarcrepe": "SugarCrepe",
+    "eccv-caption": "ECCV Caption",
+}
+"""By the name that `hyper3 data fetch` knows."""

@@ -1,0 +1,253 @@
+"""Tables 2 to 6 of the paper, as far as they were measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.evaluation.listing import how_to_get
+from core.evaluation.report.compare import Baseline, Groups, paper_table
+from core.evaluation.report.document import Block, Section, Text, table
+from core.evaluation.report.figures import Figure
+from core.evaluation.report.models import Model
+from core.evaluation.report.names import TITLES
+from core.evaluation.suites import CLASSIFICATION, SUITES
+
+_AUDITED = ("food101", "cub2011", "flowers102")
+_RECALLS = ("R@1", "R@5", "R@10")
+_PER_CLASS = "mean per class"
+_LABELLED = "mAP, pictures with a label alone"
+_OFFICIAL, _PHOTO = "official prompts, names of *", "photo prompts, names of *"
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper."""
+
+    suite: str
+    """That of `hyper3 eval`."""
+    title: str
+    about: str
+    groups: Groups
+
+
+def _accuracy(name: str, group: str = _OFFICIAL, label: str = "") -> Figure:
+    key = (f"classification/{name}", group, _PER_CLASS)
+    prompts = group.partition(" ")[0]
+    otherwise = (f"prompts/{name}", "prompt sets", prompts) if name in _AUDITED else None
+    return Figure(label or TITLES[name], key, otherwise)
+
+
+def _retrieval(name: str) -> tuple[str, list[Figure]]:
+    task = f"retrieval/{name}"
+    ways = (("text", "image to text"), ("image", "text to image"))
+    rows = [Figure(f"{say} {k}", (task, way, k)) for say, way in ways for k in _RECALLS]
+    return TITLES[name], rows
+
+
+def _hierarchy(variant: str) -> tuple[str, list[Figure]]:
+    group = f"hierarchy, official prompts, names of {variant}"
+    names = ("TIE", "LCA", "Jaccard", "H-precision", "H-recall")
+    rows = [Figure(name, ("classification/imagenet", group, name)) for name in names]
+    return f"the tree of ImageNet, names of {variant}", rows
+
+
+def _imagenet() -> list[Figure]:
+    variants = [f"names of {whose}" for whose in ("open_clip", "torchvision")]
+    return [
+        _accuracy("imagenet", f"official prompts, {names}", f"ImageNet, {names}")
+        for names in variants
+    ]
+
+
+def _mean(label: str, key: tuple[str, str, str], parts: Sequence[Figure]) -> Figure:
+    return Figure(label, key, parts=tuple(parts))
+
+
+def _sixteen(audited: str) -> list[Figure]:
+    """A figure a data set, under official prompts, the three audited ones under ``audited``."""
+    return [_accuracy(name, audited if name in _AUDITED else _OFFICIAL) for name in CLASSIFICATION]
+
+
+_THREE = {group: [_accuracy(name, group) for name in _AUDITED] for group in (_OFFICIAL, _PHOTO)}
+
+_AS_PRINTED = _mean(
+    "average, Food-101, CUB and Flowers by the photo prompt",
+    ("table3", "average", "as the paper has it"),
+    _sixteen(_PHOTO),
+)
+_ALL_OFFICIAL = _mean(
+    "average, official prompts throughout",
+    ("table3", "average", "official prompts"),
+    _sixteen(_OFFICIAL),
+)
+
+
+def _audit(say: str, group: str) -> tuple[str, list[Figure]]:
+    key = f"{say} prompt" if say == "photo" else f"{say} prompts"
+    return key, [
+        *_THREE[group],
+        _mean("mean of the three", ("table6", key, "mean of the three"), _THREE[group]),
+        _mean("mean of the sixteen", ("table6", key, "mean of the sixteen"), _sixteen(group)),
+    ]
+
+
+def _objects(data: str, *rows: tuple[str, str]) -> tuple[str, list[Figure]]:
+    """Rows of a data set, each a variant of its names and a measure."""
+    task = f"multilabel/{data}"
+    named = [
+        (name if names == "*" else f"{name}, names {names}", names, name) for names, name in rows
+    ]
+    return TITLES[data], [Figure(label, (task, names, name)) for label, names, name in named]
+
+
+def _cones(score: str) -> tuple[str, list[Figure]]:
+    rows = [
+        Figure(
+            f"{name}, {rule} negatives",
+            ("chains/hierarcaps", f"own captions against {rule} negatives, {score}", name),
+        )
+        for rule in ("fixed", "seeded")
+        for name in ("AP", "AUROC")
+    ]
+    return f"HierarCaps, {score}", rows
+
+
+def _average_recall(coco: str) -> Figure:
+    tasks = (f"retrieval/{coco}", "retrieval/flickr30k")
+    parts = [Figure(task, (task, "average", "R@10")) for task in tasks]
+    return _mean(
+        f"average R@10, {TITLES[coco]} and Flickr30k", ("table5", "average R@10", coco), parts
+    )
+
+
+_PUBLISHED_CHANGE = Figure(
+    "change of average R@10, as published", ("table5", "change of average R@10", "points")
+)
+
+PAPER_TABLES = (
+    PaperTable(
+        "table2",
+        "Table 2: retrieval, and mistakes on the tree of ImageNet",
+        "Text R@k: any of a picture's captions is among the k nearest; image R@k: the caption's "
+        "picture is. Each published number stands at the split that it was measured on.",
+        (
+            *(_retrieval(name) for name in ("coco-karpathy", "coco-val2017", "flickr30k")),
+            _hierarchy("open_clip"),
+            _hierarchy("torchvision"),
+        ),
+    ),
+    PaperTable(
+        "table3",
+        "Table 3: zero-shot naming on sixteen data sets",
+        "Accuracy, mean over classes.",
+        (
+            (
+                "",
+                [
+                    *_imagenet(),
+                    *(_accuracy(n) for n in CLASSIFICATION if n not in ("imagenet", *_AUDITED)),
+                ],
+            ),
+            ("by the official prompts", _THREE[_OFFICIAL]),
+            ("by the photo prompt", _THREE[_PHOTO]),
+            ("average of the sixteen", [_AS_PRINTED, _ALL_OFFICIAL]),
+        ),
+    ),
+    PaperTable(
+        "table4",
+        "Table 4: several things in a picture",
+        "Mean average precision over classes, by one prompt. The first row of each set is what we "
+        "would report; the published numbers stand at their own rules.",
+        (
+            _objects("voc2007", ("spaced", "mAP")),
+            _objects(
+                "voc2007-all", ("spaced", "mAP"), ("raw tokens", "mAP, ties in insertion order")
+            ),
+            _objects("coco-objects", ("*", "mAP"), ("*", f"{_LABELLED}, ties in insertion order")),
+        ),
+    ),
+    PaperTable(
+        "table5",
+        "Table 5: captions from general to specific, and the ablation",
+        "Own captions of a picture against a hundred wrong ones each, by the cone of the caption. "
+        "The published columns are the paper's ablation; its changes are to the row without query "
+        "terms: name that run with --baseline to see ours.",
+        (
+            _cones("clamped score"),
+            _cones("signed margin"),
+            (
+                "retrieval",
+                [
+                    _average_recall("coco-val2017"),
+                    _average_recall("coco-karpathy"),
+                    _PUBLISHED_CHANGE,
+                ],
+            ),
+        ),
+    ),
+    PaperTable(
+        "table6",
+        "Table 6: what the prompts do",
+        "Accuracy, mean over classes, of three data sets under their official prompts and under "
+        "the one photo prompt, and what that does to the average of all sixteen.",
+        (_audit("official", _OFFICIAL), _audit("photo", _PHOTO)),
+    ),
+)
+
+MEANS = tuple(
+    figure
+    for part in PAPER_TABLES
+    for _, figures in part.groups
+    for figure in figures
+    if figure.parts
+)
+"""The means that tables show, which are of several tasks."""
+
+
+def paper_section(
+    part: PaperTable, models: Sequence[Model], baseline: Baseline | None
+) -> list[Block]:
+    """A table, and how to get what is missing from it."""
+    blocks: list[Block] = [Text(part.about), paper_table(part.groups, models, baseline)]
+    missing = missing_tasks(part, models)
+    if missing:
+        blocks += [
+            Text("Not measured; these commands get the data, and measure:"),
+            how_to_fill(part, missing),
+        ]
+    return blocks
+
+
+def is_measured(part: PaperTable, models: Sequence[Model]) -> bool:
+    """Whether a model has any figure that belongs to this table first of all."""
+    own = [
+        figure
+        for _, figures in part.groups
+        for figure in figures
+        if part.suite != "table5" or figure.key[0] == "chains/hierarcaps"
+    ]
+    return any(figure.of(model) is not None for figure in own for model in models)
+
+
+def missing_tasks(part: PaperTable, models: Sequence[Model]) -> list[str]:
+    """Tasks of the suite that no model did."""
+    return [
+        task for task in SUITES[part.suite] if not any(task in model.results for model in models)
+    ]
+
+
+def how_to_fill(part: PaperTable, missing: Sequence[str]) -> Block:
+    """Which command gets the data of each task, and the one that then measures."""
+    names = list(dict.fromkeys(task.partition("/")[2] for task in missing))
+    rows = [(TITLES.get(name, name), how_to_get(name)) for name in names]
+    rows.append(("then", f"hyper3 eval TARGET {part.suite}"))
+    return table(("data", "command"), rows, code=[1])
+
+
+def not_measured(parts: Sequence[PaperTable], models: Sequence[Model]) -> Section | None:
+    """The tables of which nothing was measured, and how to get their data."""
+    if not parts:
+        return None
+    blocks: list[Block] = []
+    for part in parts:
+        blocks += [Text(f"{part.title}."), how_to_fill(part, missing_tasks(part, models))]
+    return Section("Tables of the paper that were not measured", tuple(blocks))
