@@ -23,6 +23,7 @@ was embedded.
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +167,7 @@ class StoredEncoder:
     def _tangents(self, vectors: npt.NDArray[np.float64]) -> Tangents:
         if self.spec.vectors == "point" and not isinstance(self.space, Euclidean):
             vectors = lorentz.log_map(vectors, self.space.curvature)
-        return vectors.reshape(len(vectors), -1).astype(np.float32)
+        return vectors.reshape(len(vectors), math.prod(vectors.shape[1:])).astype(np.float32)
 
 
 def open_stored(target: str) -> StoredEncoder | None:
@@ -217,6 +218,8 @@ def _open_table(file: Path, parse: Callable[[str], Any]) -> Table:
     except (OSError, ValueError, EOFError) as error:
         where = error.filename if isinstance(error, OSError) and error.filename else file
         raise DataError(f"{where}: cannot be read: {error}") from error
+    if not isinstance(vectors, np.ndarray):
+        raise DataError(f"{file}: an archive of arrays; save the one array with numpy.save")
     if lines[-1] == "":
         lines.pop()
     row_of: dict[str, int] = {}
