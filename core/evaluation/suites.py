@@ -114,13 +114,13 @@ def plan(what: Sequence[str], root: Path) -> list[Job]:
 
 def _meant(word: str, root: Path) -> list[Job]:
     if word in SUITES:
-        return [_known(*task.split("/"), root) for task in SUITES[word]]
+        return [_known(task, root) for task in SUITES[word]]
     family, _, rest = word.partition("/")
     if family in KINDS and rest and not Path(word).exists():
         path = Path(rest)
         if rest.endswith(".jsonl") or (path / MANIFEST).is_file():
             return [Job(family, open_dataset(path, limit=1).name, path, is_missing=False)]
-        return [_known(family, rest, root)]
+        return [_known(word, root)]
     path = Path(word)
     if word.endswith(".jsonl") or path.exists():
         return _all_of(path)
@@ -128,7 +128,7 @@ def _meant(word: str, root: Path) -> list[Job]:
         return _all_of(root / word)
     known = {task.split("/")[1]: task for task in (*SUITES["paper"], *_BEYOND)}
     if word in known:
-        return [_known(*known[word].split("/"), root)]
+        return [_known(known[word], root)]
     raise ConfigError(
         f"{word}: means nothing here; name suites ({', '.join(SUITES)}), tasks as "
         f"{SUITES['table2'][0]}, data sets below {root}, or a JSONL file of records; "
@@ -136,7 +136,8 @@ def _meant(word: str, root: Path) -> list[Job]:
     )
 
 
-def _known(family: str, name: str, root: Path) -> Job:
+def _known(task: str, root: Path) -> Job:
+    family, _, name = task.partition("/")
     return Job(family, name, root / name, not (root / name / MANIFEST).is_file())
 
 
