@@ -26,7 +26,7 @@ _RULES: dict[Literal["fixed", "seeded"], str] = {
     "seeded": "100 finest captions of other pictures, drawn for each picture",
 }
 _NOTES = (
-    "Disputed: the paper's table has clamped scores by its text, signed margins by its code.",
+    "By the paper its table has clamped scores, by the documentation of its code signed margins.",
     "Fixed negatives are nearly the same captions for every picture.",
 )
 
@@ -132,10 +132,10 @@ def _cones(
         for name, scores in (("clamped score", scored.clamped), ("signed margin", scored.margin)):
             group = f"own captions against {rule} negatives, {name}"
             measures += _precision(group, scores, is_own, chains.rows[image])
-            ties[f"{name}, {rule}"] = _ties(scores)
-        zero = ties[f"clamped score, {rule}"]["zero"]
-        group = f"own captions against {rule} negatives, clamped score"
-        measures.append(Measure(group, "pairs at exactly 0", zero, None, len(text)))
+            found = ties[f"{name}, {rule}"] = _ties(scores)
+            if name == "clamped score":
+                zero = found["zero"]
+                measures.append(Measure(group, "pairs at exactly 0", zero, None, len(scores)))
     return measures, ties
 
 

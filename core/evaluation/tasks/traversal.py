@@ -150,17 +150,15 @@ def _walk(tangent: Points, root: Points, pool: _Pool, space: Space) -> _Walk:
     at = np.linspace(1, 0, STEPS)
     path = space.lift(at[:, None] * tangent + (1 - at[:, None]) * root)
     nearness = space.ranking(pool.points, path)
-    if not isinstance(space, Euclidean):
-        angle = space.pairwise_exterior_angle(pool.points, path)
-        nearness = np.where(angle <= _column(pool.apertures), nearness, -np.inf)
     to_root = space.ranking(space.lift(root[None]), path)[0]
+    if pool.apertures is not None and not isinstance(space, Euclidean):
+        near = np.flatnonzero((nearness > to_root).any(axis=1))  # no other can be met
+        angle = space.pairwise_exterior_angle(pool.points[near], path)
+        outside = angle > pool.apertures[near, None]
+        nearness[near] = np.where(outside, -np.inf, nearness[near])
     met = np.where(to_root >= nearness.max(axis=0), -1, nearness.argmax(axis=0))
     met[-1] = -1
     return _runs(met, at)
-
-
-def _column(apertures: npt.NDArray[np.float64] | None) -> Any:
-    return None if apertures is None else apertures[:, None]
 
 
 def _runs(met: Indices, at: npt.NDArray[np.float64]) -> _Walk:
