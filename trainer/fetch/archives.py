@@ -40,9 +40,10 @@ def download(name: str, entry: Entry, root: Path, advance: Advance) -> Path:
         shutil.rmtree(new, ignore_errors=True)
         try:
             for archive, file in zip(entry.archives, files, strict=True):
-                unpack(file, new / archive.into, advance)
+                base = new / archive.into
+                unpack(file, base, advance)
                 for inner in archive.inner:
-                    unpack(new / inner, (new / inner).parent, advance)
+                    unpack(base / inner, (base / inner).parent, advance)
             new.rename(folder)
         finally:
             shutil.rmtree(new, ignore_errors=True)

@@ -61,6 +61,8 @@ OWN = Entry(
     split="as given",
     licence="As its owner says",
     files="a folder per class",
+    where="its owner",
+    needs="--from FOLDER",
 )
 """A data set of the user's own."""
 
@@ -72,16 +74,16 @@ def catalogue() -> Mapping[str, Entry]:
     return {name: Entry.model_validate(fields) for name, fields in content.items()}
 
 
-def entry_of(name: str, *, has_files: bool) -> Entry:
-    """What is known of a data set, or `OWN` with the name as title where files are given.
+def entry_of(name: str, *, is_own: bool) -> Entry:
+    """What is known of a data set, or `OWN` with the name as title where it is the user's.
 
     Raises:
-        ConfigError: The name is unknown and there are no files, or it cannot name a folder.
+        ConfigError: The name is unknown and not the user's, or it cannot name a folder.
     """
     known = catalogue().get(name)
     if known:
         return known
-    if not has_files:
+    if not is_own:
         close = difflib.get_close_matches(name, catalogue(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
@@ -95,4 +97,4 @@ def entry_of(name: str, *, has_files: bool) -> Entry:
 
 def command(name: str) -> str:
     """The command that makes the folder of a data set."""
-    return f"hyper3 data fetch {name} {catalogue()[name].needs}".strip()
+    return f"hyper3 data fetch {name} {catalogue().get(name, OWN).needs}".strip()

@@ -21,7 +21,7 @@ _INSIDE = {
 }  # fmt: skip
 """Where the official archives keep the folders of the classes."""
 
-_FOLDERS = {
+FOLDERS = {
     "eurosat": "AnnualCrop Forest HerbaceousVegetation Highway Industrial Pasture PermanentCrop "
     "Residential River SeaLake",
     "caltech101": "BACKGROUND_Google Faces Faces_easy Leopards Motorbikes accordion airplanes "
@@ -156,7 +156,7 @@ def _known_lists(job: Job, found: Sequence[str]) -> list[tuple[str, ...]]:
         return []  # the codes of the countries, sorted
     if job.name == "flowers102":
         return [] if _are_numbers(found) else [flower_names()]
-    folders = _FOLDERS.get(job.name, "").split()
+    folders = FOLDERS.get(job.name, "").split()
     return [*filter(None, (tuple(folders), clip_benchmark(job.name)))]
 
 

@@ -17,7 +17,7 @@ def table(root: Path) -> Table:
     shown.add_column("there", no_wrap=True, justify="right")
     shown.add_column("GB", no_wrap=True, justify="right")
     shown.add_column("how", overflow="fold")
-    shown.add_column("licence", overflow="fold")
+    shown.add_column("licence")
     for name, entry in catalogue().items():
         task = ", ".join(entry.families) or "hierarchy"
         licence = entry.licence.partition(" (")[0]  # the address is in the manifest

@@ -39,7 +39,8 @@ def read_hierarcaps(job: Job) -> Draft:
                 name = rows[-1]["image"]
                 rows[-1]["image"] = picture_in(folder, f"val2014/{name}", name)
     except csv.Error as error:
-        raise DataError(f"{file}:{reader.line_num}: not CSV: {error}; get it again") from error
+        line_number = reader.line_num + 1  # the last that was whole, and one
+        raise DataError(f"{file}:{line_number}: not CSV: {error}; get it again") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text: {error.reason}; get it again") from error
     return Draft(rows, counts={"captions": sum(len(row["levels"]) for row in rows)})

@@ -1,7 +1,8 @@
 """`hyper3 data fetch`: one data set from what is there, or from the net, to a prepared folder."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,7 +62,19 @@ def fetch(name: str, request: Request, advance: Advance) -> Fetched:
         DataError: What is there or was downloaded is not that data set.
         StorageError: The disk cannot take it.
     """
-    entry = entry_of(name, has_files=request.source is not None)
+    is_own = bool(request.source or read_manifest(request.root / name))
+    entry = entry_of(name, is_own=is_own)
+    return fetch_entry(name, entry, request, advance)
+
+
+def fetch_entry(name: str, entry: Entry, request: Request, advance: Advance) -> Fetched:
+    """Make the prepared folder of a data set that is described by ``entry``.
+
+    Raises:
+        ConfigError: An option is missing or makes no sense with it.
+        DataError: What is there or was downloaded is not that data set.
+        StorageError: The disk cannot take it.
+    """
     _check_paths(name, entry, request)
     with storage_errors(request.root):
         request.root.mkdir(parents=True, exist_ok=True)
@@ -72,18 +85,19 @@ def fetch(name: str, request: Request, advance: Advance) -> Fetched:
     manifest = read_manifest(folder)
     if manifest and not request.force and _is_current(folder, manifest, request):
         return Fetched(folder, manifest, is_new=False)
-    reader = _reader(name)
     if request.source is None and not entry.archives:
         raise ConfigError(
             f"{name}: cannot be downloaded by a command; get it from {entry.where}, then run "
             f"`{command(name)}`, where --from is {entry.files}"
             + (f" and --images is {entry.images}" if entry.images else "")
         )
+    reader = _reader(name)
     source = (request.source or download(name, entry, root, advance)).resolve()
     with replacing_folder(folder) as out:
         images = request.images.resolve() if request.images else None
         job = Job(name, entry, source, images, out, root / TREE / TREE_FILE, advance)
-        draft = _compared(reader(job), entry)
+        with _reading(out):
+            draft = _compared(reader(job), entry)
         origin = str(source) if request.source else entry.archives[0].url
         manifest = write_folder(job, draft, origin, base=root)
     if not request.source and not entry.keeps_archive:
@@ -98,6 +112,19 @@ def _check_paths(name: str, entry: Entry, request: Request) -> None:
         if path and not path.exists():
             takes = entry.files if option == "--from" else entry.images
             raise DataError(f"{path}: no such file or folder; {option} takes {takes}")
+
+
+@contextmanager
+def _reading(out: Path) -> Iterator[None]:
+    """Tell what cannot be read of the user's files from what cannot be written to ``out``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or Path(error.filename).is_relative_to(out):
+            raise
+        raise DataError(
+            f"{error.filename}: cannot be read: {error.strerror}; check --from"
+        ) from error
 
 
 def _is_current(folder: Path, manifest: DatasetManifest, request: Request) -> bool:
