@@ -63,6 +63,15 @@ def test_a_level_that_all_share_is_one_text_that_no_picture_is_wrong_for(
     assert (shared.value, shared.chance, shared.count) == (1, 1, 1)
 
 
+def test_clamped_scores_that_are_mostly_zero_are_pointed_out(
+    data: Path, embed: Fixture, colours: Fixture
+) -> None:
+    quiet = KIND.measure(embed(colours()), chained(data), Options())
+    loud = KIND.measure(embed(colours()), chained(data, "{0} {0} {0}|{0} {0} {0} {0}"), Options())
+    assert len(loud.details["notes"]) == len(quiet.details["notes"]) + 1
+    assert loud.details["notes"][-1].startswith("100% of the clamped scores are 0")
+
+
 def test_histograms_share_their_edges_and_hold_everything(
     data: Path, embed: Fixture, colours: Fixture
 ) -> None:
