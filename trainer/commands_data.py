@@ -144,7 +144,7 @@ def fetch(
     if not names:
         raise ConfigError("name a data set, as `hyper3 data fetch cifar10`; --list shows them all")
     for name in names:
-        with _progress(console) as progress:
+        with _progress(console, is_transient=True) as progress:
             fetched = fetch_one(name, Request(source, images, root, force), _advance(progress))
         _report(console, name, fetched)
 
@@ -177,7 +177,7 @@ def _advance(progress: Progress) -> Callable[[str, int, int], None]:
     return advance
 
 
-def _progress(console: Console) -> Progress:
+def _progress(console: Console, *, is_transient: bool = False) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -185,4 +185,5 @@ def _progress(console: Console) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        transient=is_transient,
     )

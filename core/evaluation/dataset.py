@@ -188,7 +188,10 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
     records = tuple(read_records(path / RECORDS, limit, images))
     tree = path / manifest.tree if manifest.tree else None
     positives = path / manifest.positives if manifest.positives else None
-    files = [path / RECORDS, file, *filter(None, (tree, positives))]
+    files = [path / RECORDS, *filter(None, (tree, positives))]
+    determining = manifest.model_dump_json(
+        include={"families", "split", "classes", "prompts", "nodes"}
+    )  # not where it came from and where its pictures lie: these differ between machines
     return Dataset(
         name=manifest.name,
         title=manifest.title,
@@ -196,7 +199,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
         folder=path,
         images=images,
         records=records,
-        digest=_digest(files),
+        digest=_digest(files, determining),
         families=manifest.families,
         classes=manifest.classes,
         prompts=manifest.prompts,

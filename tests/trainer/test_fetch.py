@@ -15,6 +15,7 @@ from core.errors import ConfigError, DataError
 from core.evaluation.dataset import MANIFEST, open_dataset
 from trainer.fetch.catalogue import catalogue, command
 from trainer.fetch.class_names import same_name, tidy, variants
+from trainer.fetch.folder import add_tree
 from trainer.fetch.image_folder import FOLDERS
 from trainer.fetch.run import Fetched, Request, fetch
 from trainer.fetch.tree import TREE_SHA256
@@ -87,6 +88,15 @@ def test_the_validation_pictures_are_tested_where_there_is_no_test(tmp_path: Pat
     fetched = get("own", tmp_path / "own", tmp_path)
     assert fetched.manifest
     assert fetched.manifest.counts == {"test": 4, "train": 6, "classes": 2}
+
+
+def test_the_digest_is_the_same_wherever_the_pictures_lie(tmp_path: Path) -> None:
+    pictures(tmp_path / "here/own", ["a", "b"])
+    pictures(tmp_path / "there/mine", ["a", "b"])
+    first = open_dataset(get("own", tmp_path / "here/own", tmp_path).folder)
+    second = open_dataset(get("own", tmp_path / "there/mine", tmp_path).folder)
+    assert first.images != second.images
+    assert first.digest == second.digest
 
 
 def test_links_to_pictures_elsewhere_are_followed(tmp_path: Path) -> None:
@@ -198,6 +208,17 @@ def test_imagenet_has_both_lists_of_names_and_its_nodes(tmp_path: Path) -> None:
     assert fetched.manifest.nodes == tuple(nodes)
     assert open_dataset(fetched.folder).labels().tolist() == list(range(1000))
     assert any("imagenet-tree" in remark for remark in fetched.remarks)
+
+
+def test_a_tree_that_comes_later_is_added(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "val", wnids())
+    fetched = get("imagenet", source, tmp_path)
+    assert add_tree(fetched.folder, b"animal n01440764\n")
+    assert not add_tree(fetched.folder, b"animal n01440764\n")
+    dataset = open_dataset(fetched.folder)
+    assert dataset.tree
+    assert dataset.tree.read_text() == "animal n01440764\n"
+    assert not get("imagenet", source, tmp_path).is_new
 
 
 def test_imagenet_in_one_folder_or_with_a_strange_wnid_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trainer.fetch.draft import Advance
 from trainer.storage import storage_errors
 
 DOWNLOADS = "downloads"
-_CHUNK = 1 << 20
+_MB = 1_000_000
 _TAR = (".tar", ".tar.gz", ".tgz")
 
 
@@ -59,20 +59,19 @@ def unpack(file: Path, folder: Path, advance: Advance) -> None:
         DataError: It is broken, or a path in it leads out of the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    title = f"unpacking {file.name}"
     try:
         if file.name.endswith(_TAR):
             size = file.stat().st_size
             with file.open("rb") as stream, tarfile.open(fileobj=stream) as tar:
                 for member in tar:
                     tar.extract(member, folder, filter="data")
-                    advance(title, stream.tell(), size)
+                    advance(f"unpacking {file.name}, MB", stream.tell() // _MB, size // _MB)
         elif file.suffix == ".zip":
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
                 for number, item in enumerate(members, 1):
                     archive.extract(item, folder)
-                    advance(title, number, len(members))
+                    advance(f"unpacking {file.name}", number, len(members))
         else:
             shutil.copy(file, folder)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -121,10 +120,10 @@ def _transfer(url: str, partial: Path, advance: Advance) -> None:
             had = 0
         total = had + int(answer.headers.get("Content-Length") or 0)
         with partial.open("ab" if had else "wb") as file:
-            while chunk := answer.read(_CHUNK):
+            while chunk := answer.read(_MB):
                 file.write(chunk)
                 had += len(chunk)
-                advance(f"downloading {url.rpartition('/')[2]}", had, total)
+                advance(f"downloading {url.rpartition('/')[2]}, MB", had // _MB, total // _MB)
     if had < total:
         raise http.client.IncompleteRead(b"", total - had)
 

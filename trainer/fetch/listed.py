@@ -1,6 +1,6 @@
 """Official archives whose lists say which picture is of which class and of which split."""
 
-import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ class Layout:
     folders: tuple[str, ...]
     """Where that folder may be below the one that is named."""
     read: Callable[[Path], Listing]
+    is_matlab: bool = False
+    """Whether its lists are MATLAB files."""
 
 
 def read_listed(job: Job) -> Draft:
@@ -55,6 +57,19 @@ def read_listed(job: Job) -> Draft:
     return Draft(listing.test, listing.train, variants(job.name, own, "the official archive"))
 
 
+def check_matlab(what: str) -> None:
+    """Make sure that MATLAB files can be read.
+
+    Raises:
+        ConfigError: scipy is not installed.
+    """
+    if importlib.util.find_spec("scipy") is None:
+        raise ConfigError(
+            f"{what}: MATLAB files need scipy: pip install scipy; or name a folder per class "
+            "with --from"
+        )
+
+
 def load_matlab(file: Path) -> Any:
     """The variables of a MATLAB file.
 
@@ -62,13 +77,8 @@ def load_matlab(file: Path) -> Any:
         ConfigError: scipy is not installed.
         DataError: The file is missing, or not of MATLAB.
     """
-    try:
-        scipy_io = importlib.import_module("scipy.io")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{file.name}: is a MATLAB file, and reading it needs scipy: pip install scipy; or "
-            "name a folder per class with --from"
-        ) from error
+    check_matlab(file.name)
+    scipy_io = importlib.import_module("scipy.io")
     try:
         return scipy_io.loadmat(file, squeeze_me=True)
     except (OSError, ValueError, TypeError) as error:
@@ -226,10 +236,10 @@ def _label(index: dict[str, int], name: str, file: Path | None = None, number: i
 
 LAYOUTS = {
     "aircraft": Layout("data/variants.txt", ("fgvc-aircraft-2013b",), _aircraft),
-    "cars": Layout("devkit/cars_meta.mat", ("stanford_cars",), _cars),
+    "cars": Layout("devkit/cars_meta.mat", ("stanford_cars",), _cars, is_matlab=True),
     "cub2011": Layout("train_test_split.txt", ("CUB_200_2011",), _cub2011),
     "dtd": Layout("labels/test1.txt", ("dtd", "dtd/dtd"), _dtd),
-    "flowers102": Layout("imagelabels.mat", ("flowers-102",), _flowers102),
+    "flowers102": Layout("imagelabels.mat", ("flowers-102",), _flowers102, is_matlab=True),
     "food101": Layout("meta/test.json", ("food-101",), _food101),
     "pets": Layout("annotations/test.txt", ("oxford-iiit-pet",), _pets),
     "sun397": Layout("ClassName.txt", ("SUN397",), _sun397),

@@ -21,7 +21,7 @@ def table(root: Path) -> Table:
     for name, entry in catalogue().items():
         task = ", ".join(entry.families) or "hierarchy"
         licence = entry.licence.partition(" (")[0]  # the address is in the manifest
-        how = entry.needs or "downloaded"
+        how = entry.needs or "download"
         shown.add_row(name, task, _state(root, name), f"{entry.size_gb:g}", how, licence)
     return shown
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, DataError
 from core.evaluation.dataset import DatasetManifest
+from trainer.fetch import arrays, captions, objects, probes
 from trainer.fetch.archives import download
 from trainer.fetch.catalogue import TREE, Entry, command, entry_of
 from trainer.fetch.draft import Advance, Draft, Job
@@ -19,6 +20,8 @@ from trainer.fetch.folder import (
     replacing_folder,
     write_folder,
 )
+from trainer.fetch.image_folder import read_image_folder
+from trainer.fetch.listed import LAYOUTS, check_matlab, read_listed
 from trainer.fetch.tree import read_tree
 from trainer.storage import replacing, storage_errors
 
@@ -92,6 +95,8 @@ def fetch_entry(name: str, entry: Entry, request: Request, advance: Advance) -> 
             + (f" and --images is {entry.images}" if entry.images else "")
         )
     reader = _reader(name)
+    if request.source is None and name in LAYOUTS and LAYOUTS[name].is_matlab:
+        check_matlab(name)  # rather than after a long download
     source = (request.source or download(name, entry, root, advance)).resolve()
     with replacing_folder(folder) as out:
         images = request.images.resolve() if request.images else None
@@ -164,15 +169,11 @@ def _fetch_tree(entry: Entry, request: Request, root: Path, advance: Advance) ->
 
 
 def _reader(name: str) -> Reader:
-    """The function that reads a data set; its module is loaded when it is needed."""
+    """The function that reads a data set."""
     if name == "imagenet":
         from trainer.fetch.imagenet import read_imagenet  # noqa: PLC0415 - loads torch
 
         return read_imagenet
-
-    from trainer.fetch import arrays, captions, objects, probes  # noqa: PLC0415
-    from trainer.fetch.image_folder import read_image_folder  # noqa: PLC0415
-    from trainer.fetch.listed import LAYOUTS, read_listed  # noqa: PLC0415
 
     readers: dict[str, Reader] = {
         **dict.fromkeys(LAYOUTS, read_listed),
