@@ -68,11 +68,14 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
         classes = points_of_classes(tangents, templates, names, embedder.space)
         return classify(images.points, classes, embedder.space)
 
+    alone: dict[str, float] = {}
     distinct = dict.fromkeys(template for templates in sets.values() for template in templates)
-    alone = {
-        template: mean_per_class_accuracy(predict([template]), truth, len(names), "observed")
-        for template in embedder.progress.track(distinct, description="templates")
-    }
+    task = embedder.progress.add_task("templates", total=len(distinct))
+    for template in distinct:
+        predicted = predict([template])
+        alone[template] = mean_per_class_accuracy(predicted, truth, len(names), "observed")
+        embedder.progress.advance(task)
+    embedder.progress.remove_task(task)
     whole = {prompts: predict(templates) for prompts, templates in sets.items()}
     measures = [
         per_class(_SETS, prompts, predicted, truth, images.rows, len(names))
