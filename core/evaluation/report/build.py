@@ -9,7 +9,15 @@ from core.evaluation.report.canvas import can_plot
 from core.evaluation.report.cautions import Caution, find_cautions, told
 from core.evaluation.report.compare import Baseline, task_table
 from core.evaluation.report.details import task_blocks
-from core.evaluation.report.document import Block, Cautions, Code, Document, Section, Text, table
+from core.evaluation.report.document import (
+    Block,
+    Cautions,
+    Code,
+    Document,
+    Section,
+    Text,
+    words,
+)
 from core.evaluation.report.families import family_blocks
 from core.evaluation.report.models import Model, tasks_of
 from core.evaluation.report.names import TITLES
@@ -93,7 +101,7 @@ def _opening(
     )
     return Section(
         "Models",
-        (table(header, rows), *(Text(text) for text in said), *_noted([*told(found, []), *plots])),
+        (words(header, rows), *(Text(text) for text in said), *_noted([*told(found, []), *plots])),
     )
 
 
@@ -137,18 +145,18 @@ def _families(
         tasks = [task for task in tasks_of(models) if task.partition("/")[0] == family]
         blocks += family_blocks(family, tasks, models)
         for task in tasks:
-            if task not in in_tables:
-                blocks += _noted(told(found, [task]))
-            blocks += [Text(_heading(task, models)), task_table(task, models, baseline)]
+            blocks.append(Text(_heading(task, models), is_heading=True))
+            blocks += [] if task in in_tables else _noted(told(found, [task]))
+            blocks.append(task_table(task, models, baseline))
             blocks += task_blocks(task, models)
-        yield Section(f"All of {family}", tuple(blocks))
+        yield Section(f"{family.capitalize()}: every figure", tuple(blocks))
 
 
 def _heading(task: str, models: Sequence[Model]) -> str:
     name = task.partition("/")[2]
     data = next(m.results[task] for m in models if task in m.results).determined_by["data"]
-    title = TITLES.get(name, data.get("title") or name)
-    return f"{task}: {title}, split {data['split']}, {data['records']:,} records"
+    title = TITLES.get(name) or f"{data.get('title') or name}, split {data['split']}"
+    return f"{title}: {data['records']:,} records ({task})"
 
 
 def _sources() -> Section:
@@ -165,7 +173,7 @@ def _sources() -> Section:
         )
     )
     header = ("table", "system", "protocol", "source")
-    return Section("Where the published numbers were read", (table(header, rows),))
+    return Section("Where the published numbers were read", (words(header, rows),))
 
 
 def _provenance(models: Sequence[Model]) -> Section:

@@ -14,7 +14,7 @@ from core.evaluation.report.figures import (
     signed,
 )
 from core.evaluation.report.models import Model
-from core.evaluation.report.published import Key
+from core.evaluation.report.published import Key, Published, published
 
 
 class Baseline:
@@ -65,7 +65,7 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
             cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
             cells += [baseline.cell(model, figure) for model in compared] if baseline else []
             cells += [_to_paper(figure, figure.of(model)) for model in to_paper]
-            cells += [_theirs(figure, system, found) for system in systems]
+            cells += [_theirs(figure.published, system, found) for system in systems]
             rows.append(Row(tuple(cells)))
     return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
 
@@ -74,32 +74,49 @@ def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) ->
     """All figures of a task, with chance and how many they are of."""
     having = [model for model in models if task in model.results]
     compared = _compared(having, baseline)
+    figures = [Figure(key[2], key) for key in _keys(task, having)]
+    beside = {figure.key: _beside(figure) for figure in figures}
+    systems = _in_order({row.system: None for rows in beside.values() for row in rows})
     header = [
         "",
         *(_own_heading(model, baseline) for model in having),
         *(f"Δ {model.name}" for model in compared),
         "chance",
         "of",
+        *systems,
     ]
-    keys = dict.fromkeys(
-        (task, measure.group, measure.name)
-        for model in having
-        for measure in model.results[task].measures
-    )
     rows: list[Row] = []
     group = None
-    for key in keys:
-        if key[1] != group:
-            group = key[1]
+    for figure in figures:
+        if figure.key[1] != group:
+            group = figure.key[1]
             rows.append(Row((group,), is_heading=True))
-        figure = Figure(key[2], key)
         found = [figure.of(model) for model in having]
         one = next(measure for measure in found if measure is not None)
         cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
         cells += [baseline.cell(model, figure) for model in compared] if baseline else []
         cells += ["" if one.chance is None else number(one, one.chance), _count(found)]
+        cells += [_theirs(beside[figure.key], system, found) for system in systems]
         rows.append(Row(tuple(cells)))
-    return Table(tuple(header), tuple(rows))
+    return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
+
+
+def _keys(task: str, models: Sequence[Model]) -> list[Key]:
+    """The figures of a task, those of a group together."""
+    keys = dict.fromkeys(
+        (task, measure.group, measure.name)
+        for model in models
+        for measure in model.results[task].measures
+    )
+    groups = dict.fromkeys(group for _, group, _ in keys)
+    return [key for group in groups for key in keys if key[1] == group]
+
+
+def _beside(figure: Figure) -> tuple[Published, ...]:
+    """What is published for a figure that is in no table of the paper; of parts, GRIT's."""
+    if figure.key[0].startswith("parts/"):
+        return published().get(("parts/grit", *figure.key[1:]), ())
+    return tuple(row for row in figure.published if row.table == "beyond")
 
 
 def _in_order(systems: Iterable[str]) -> list[str]:
@@ -133,11 +150,11 @@ def _is_share(found: Sequence[Measure | None], *, default: bool) -> bool:
     return units == {"share"} if units else default
 
 
-def _theirs(figure: Figure, system: str, found: Sequence[Measure | None]) -> str:
-    rows = [row for row in figure.published if row.system == system]
-    if not rows:
+def _theirs(rows: Sequence[Published], system: str, found: Sequence[Measure | None]) -> str:
+    row = next((row for row in rows if row.system == system), None)
+    if row is None:
         return ""
-    return printed(rows[0], is_share=_is_share(found, default=rows[0].is_percent))
+    return printed(row, is_share=_is_share(found, default=row.is_percent))
 
 
 def _to_paper(figure: Figure, mine: Measure | None) -> str:

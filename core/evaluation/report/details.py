@@ -5,7 +5,7 @@ from typing import Any
 
 from core.evaluation.report import plots
 from core.evaluation.report.canvas import can_plot
-from core.evaluation.report.document import Block, Cautions, Listing, Text, table
+from core.evaluation.report.document import Block, Cautions, Listing, Text, words
 from core.evaluation.report.models import Model
 
 Found = Sequence[tuple[int, Model, Any]]
@@ -102,8 +102,12 @@ def _classes(task: str, found: Found) -> list[Block]:
         caption = f"{task}: average precision of each class."
         name = plot_name(task, "classes")
         return [plots.ranked(name, caption, names, series, "average precision, %")]
-    lines = tuple(f"{each['name']}: {each['ap'] * 100:.1f}" for each in first)
-    heading = by_model[0][1].name
+    found_by = [{str(each["name"]): each["ap"] for each in classes} for *_, classes in by_model]
+    lines = tuple(
+        f"{name}: {' / '.join(f'{aps[name] * 100:.1f}' if name in aps else '' for aps in found_by)}"
+        for name in names
+    )
+    heading = " / ".join(model.name for _, model, _ in by_model)
     return [Listing("Average precision of each class, %", ((heading, lines),))]
 
 
@@ -117,7 +121,7 @@ def _histogram(task: str, found: Found) -> list[Block]:
         axes = ("parts of a picture", "pictures, %")
         return [plots.bars(plot_name(task, "histogram"), caption, [group], axes)]
     rows = [(str(parts), f"{count:,}") for parts, count in sorted(numbers.items())]
-    return [table(("parts", "pictures"), rows)]
+    return [words(("parts", "pictures"), rows)]
 
 
 def _traversals(task: str, found: Found) -> list[Block]:
@@ -160,7 +164,7 @@ def _ties(_: str, found: Found) -> list[Block]:
     if not rows:
         return []
     header = ("model", "score, negatives", "distinct scores", "the most frequent, %", "zero, %")
-    return [Text("Ties, which the average precision depends on:"), table(header, rows)]
+    return [Text("Ties, which the average precision depends on:"), words(header, rows)]
 
 
 _SHOWN: dict[str, Callable[[str, Found], list[Block]]] = {

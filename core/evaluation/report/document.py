@@ -20,15 +20,18 @@ class Table:
     rows: tuple[Row, ...]
     published_from: int | None = None
     """The first column of what others have published."""
+    is_words: bool = False
+    """Whether it holds words, which stand on the left."""
     code_columns: frozenset[int] = frozenset()
     """Columns of commands."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph."""
+    """A paragraph, or what stands over the blocks after it."""
 
     text: str
+    is_heading: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,11 @@ def plain(text: str) -> str:
     return " ".join("".join(kept).encode("utf-8", "replace").decode("utf-8").split())
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], code: Sequence[int] = ()) -> Table:
-    """A table without headings in it."""
+def words(header: Sequence[str], rows: Sequence[Sequence[str]], code: Sequence[int] = ()) -> Table:
+    """A table of words, some columns of which are commands."""
     return Table(
-        tuple(header), tuple(Row(tuple(row)) for row in rows), code_columns=frozenset(code)
+        tuple(header),
+        tuple(Row(tuple(row)) for row in rows),
+        is_words=True,
+        code_columns=frozenset(code),
     )

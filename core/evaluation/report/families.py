@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from core.evaluation.report import plots
 from core.evaluation.report.canvas import can_plot
 from core.evaluation.report.details import kept
-from core.evaluation.report.document import Block, Text, table
+from core.evaluation.report.document import Block, Text, words
 from core.evaluation.report.models import Model
 
 
@@ -67,7 +67,7 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
         )
         blocks.append(plots.prompt_dots("prompts", caption, rows, "accuracy, %"))
     header = ("", "accuracy, %", "template")
-    return [*blocks, Text("The best and the worst template:"), table(header, extremes, code=[2])]
+    return [*blocks, Text("The best and the worst template:"), words(header, extremes, code=[2])]
 
 
 _SHOWN: dict[str, Callable[[Sequence[str], Sequence[Model]], list[Block]]] = {

@@ -52,8 +52,9 @@ def _section(number: int, section: Section) -> str:
 
 def _block(block: Block) -> str:
     match block:
-        case Text(text):
-            return f"<p>{escape(text)}</p>"
+        case Text(text, is_heading):
+            tag = "h3" if is_heading else "p"
+            return f"<{tag}>{escape(text)}</{tag}>"
         case Table():
             return _table(block)
         case Cautions(texts):
@@ -77,7 +78,7 @@ def _folded(title: str, content: str) -> str:
 
 
 def _table(block: Table) -> str:
-    words = ' class="words"' if block.code_columns else ""
+    words = ' class="words"' if block.is_words else ""
     header = "".join(
         f'<th scope="col"{_tone(block, column)}>{escape(cell)}</th>'
         for column, cell in enumerate(block.header)

@@ -17,7 +17,7 @@ from core.evaluation.report.document import (
 )
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
+_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 
 
@@ -53,8 +53,8 @@ def _section(section: Section) -> list[str]:
 
 def _block(block: Block) -> str:
     match block:
-        case Text(text):
-            return _begun(text)
+        case Text(text, is_heading):
+            return f"### {escape(text)}" if is_heading else _begun(text)
         case Table():
             return _table(block)
         case Cautions(texts):
@@ -84,7 +84,7 @@ def _fenced(text: str) -> str:
 
 def _table(block: Table) -> str:
     align = "|".join(["---", *("---:" for _ in block.header[1:])])
-    if block.code_columns:
+    if block.is_words:
         align = "|".join("---" for _ in block.header)
     lines = [_line(tuple(escape(cell) for cell in block.header)), f"|{align}|"]
     lines += [_line(_cells(block, row)) for row in block.rows]

@@ -44,7 +44,7 @@ def published() -> Mapping[Key, tuple[Published, ...]]:
                 Published(
                     row["table"],
                     row["system"],
-                    float(value) / (100 if is_percent else 1),
+                    float(Decimal(value) / (100 if is_percent else 1)),
                     len(str(value).partition(".")[2]),
                     is_percent,
                     row["backbone"],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from core.evaluation.measure import Measure
 from core.evaluation.report import plots
 from core.evaluation.report.canvas import can_plot
-from core.evaluation.report.document import Block, Section, Text, table
+from core.evaluation.report.document import Block, Section, Text, words
 from core.evaluation.report.figures import Figure, shown
 from core.evaluation.report.models import Model, tasks_of
 
@@ -49,7 +49,7 @@ def _of_task(task: str, models: Sequence[Model]) -> list[Block]:
         (_say(_cap(model)), model.name, *(shown(each[k]) for k in recalls)) for model, each in found
     ]
     header = ("most parts", "model", *(f"average {k}" for k in recalls))
-    blocks: list[Block] = [Text(task), table(header, rows)]
+    blocks: list[Block] = [Text(task), words(header, rows)]
     if can_plot():
         places = list(range(len(found)))
         panels = {f"average {k}": [_series(k, [each[k] for _, each in found])] for k in recalls}

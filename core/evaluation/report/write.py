@@ -29,7 +29,7 @@ def write_report(folder: Path, report: Report) -> dict[str, Path]:
         for plot in report.document.plots():
             (plots / f"{plot.name}.svg").write_text(alone(plot.svg), encoding="utf-8")
         for file, text in contents.values():
-            file.write_text(text, encoding="utf-8")
+            file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise StorageError(f"{folder}: cannot be written: {error.strerror}") from error
     return {what: file for what, (file, _) in contents.items()}
