@@ -219,11 +219,13 @@ class Client:
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise errors.Unavailable(
-                    f"no service at {self._url}; start one with `hyper3 serve --bundle ...`"
+                    f"no service at {self._url} ({error or type(error).__name__}); start one with "
+                    "`hyper3 serve --bundle ...`"
                 ) from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise errors.Unavailable(
-                    f"{self._url}: {method} {path}: {error or type(error).__name__}"
+                    f"{self._url}: {method} {path}: {error or type(error).__name__}; see whether "
+                    "the service still runs, and ask again"
                 ) from error
             if answer.status_code not in _RETRIED or not left:
                 break

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -54,7 +55,9 @@ class _Model(BaseModel):
     image_side: int = Field(ge=1)
 
 
-class _Limits(BaseModel):
+class Limits(BaseModel):
+    """What a service takes at once."""
+
     max_body_bytes: int
     max_items: int = Field(ge=1)
     max_waiting: int = Field(ge=1)
@@ -62,14 +65,14 @@ class _Limits(BaseModel):
     max_text_chars: int
 
 
-class Info(BaseModel):
-    """What the evaluation needs of a service's ``/info``."""
+class _Info(BaseModel):
+    """What is needed of ``/info``."""
 
     fingerprint: str
     service: str
     geometry: _Geometry
     model: _Model
-    limits: _Limits
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -80,43 +83,15 @@ class RemoteEncoder:
     photos that were stored squashed, go as the square that any other encoder gets.
     """
 
-    url: str
     client: Client
-    info: Info
-
-    @property
-    def name(self) -> str:
-        """The recipe's name and the step."""
-        return f"{self.info.model.name} at step {self.info.model.step:,} (service)"
-
-    @property
-    def fingerprint(self) -> str:
-        """The served bundle's."""
-        return self.info.fingerprint
-
-    @property
-    def space(self) -> Space:
-        """One hyperboloid."""
-        return Lorentz(self.info.geometry.curvature)
-
-    @property
-    def logit_scale(self) -> float:
-        """What similarities are multiplied by to become logits."""
-        return self.info.model.logit_scale
-
-    @property
-    def about(self) -> Mapping[str, str | int | float]:
-        """What else a result says of it."""
-        model = self.info.model
-        return {
-            "runtime": f"hyper3 service {self.info.service}",
-            "kind": "service",
-            "url": self.url,
-            "recipe": model.name,
-            "step": model.step,
-            "side": model.image_side,
-            "precision": model.precision,
-        }
+    name: str
+    fingerprint: str
+    space: Space
+    logit_scale: float
+    about: Mapping[str, str | int | float]
+    dim: int
+    side: int
+    limits: Limits
 
     def images(self, pictures: Sequence[Picture]) -> Embedded:
         """Tangents of pictures; a picture that cannot be read spoils no other.
@@ -125,7 +100,7 @@ class RemoteEncoder:
             Unavailable: The service cannot be reached any more.
             FingerprintMismatch: It serves another model than before.
         """
-        tangents = np.full((len(pictures), self.info.geometry.dim), np.nan, np.float32)
+        tangents = np.full((len(pictures), self.dim), np.nan, np.float32)
         faults: dict[int, str] = {}
         ways: dict[Preprocess, list[int]] = {}
         for row, picture in enumerate(pictures):
@@ -153,28 +128,26 @@ class RemoteEncoder:
         """
         for text in texts:
             try:
-                check_text(text, self.info.limits.max_text_chars)
+                check_text(text, self.limits.max_text_chars)
             except TextError as error:
                 raise TextError(f"text {text[:80]!r}: {error}") from error
         # Neighbours in length share a request: the service runs those of one length together.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        sizes = [_WIDEST * len(texts[row]) for row in order]
+        sizes = [_WIDEST * len(texts[row]) + 3 for row in order]
         batches = [
             [texts[order[at]] for at in places]
             for places in _portions(sizes, self._room, self._size(_TEXTS))
         ]
 
-        def embed(batch: list[str]) -> Tangents:
-            return self.client.embed(batch, form="tangent", fingerprint=self.fingerprint)
-
-        tangents = np.empty((len(texts), self.info.geometry.dim), np.float32)
+        embed = partial(self.client.embed, form="tangent", fingerprint=self.fingerprint)
+        tangents = np.empty((len(texts), self.dim), np.float32)
         if batches:
             tangents[order] = np.concatenate(self._map(embed, batches))
         return tangents
 
     def _images(self, pictures: Sequence[Picture], preprocess: Preprocess) -> Embedded:
         """Pictures that go the same way, few enough for one request if they are small."""
-        tangents = np.full((len(pictures), self.info.geometry.dim), np.nan, np.float32)
+        tangents = np.full((len(pictures), self.dim), np.nan, np.float32)
         faults: dict[int, str] = {}
         files: dict[int, bytes] = {}
         for row, picture in enumerate(pictures):
@@ -187,13 +160,12 @@ class RemoteEncoder:
         for portion in _portions(sizes, self._room, len(rows)):
             sent = [rows[at] for at in portion]
             tangents[sent] = self._ask([files[row] for row in sent], preprocess, "skip")
-        missing = np.isnan(tangents).any(axis=1)
-        for row in rows:
-            if missing[row]:
-                try:  # alone, and the answer says why
-                    (tangents[row],) = self._ask([files[row]], preprocess, "fail")
-                except ImageError as error:
-                    faults[row] = f"{pictures[row].file}: {str(error).removeprefix('image 0: ')}"
+        refused = np.flatnonzero(np.isnan(tangents).any(axis=1)).tolist()
+        for row in set(rows).intersection(refused):
+            try:  # alone, and the answer says why
+                (tangents[row],) = self._ask([files[row]], preprocess, "fail")
+            except ImageError as error:
+                faults[row] = f"{pictures[row].file}: {str(error).removeprefix('image 0: ')}"
         return Embedded(tangents, faults)
 
     def _file(self, picture: Picture) -> bytes:
@@ -209,7 +181,7 @@ class RemoteEncoder:
             data = picture.read()
         else:
             out = io.BytesIO()
-            Image.fromarray(picture.square(self.info.model.image_side)).save(out, "BMP")
+            Image.fromarray(picture.square(self.side)).save(out, "BMP")
             data = out.getvalue()
         if _base64_bytes(data) > self._room:
             raise ImageTooLarge(
@@ -229,16 +201,16 @@ class RemoteEncoder:
 
     @property
     def _room(self) -> int:
-        return self.info.limits.max_body_bytes - _FRAME_BYTES
+        return self.limits.max_body_bytes - _FRAME_BYTES
 
     @property
     def _at_once(self) -> int:
-        return max(1, min(_AT_ONCE, self.info.limits.max_requests // 2))
+        return max(1, min(_AT_ONCE, self.limits.max_requests // 2))
 
     def _size(self, wanted: int) -> int:
         """Items of a request, so that all that are under way fit the service's queue."""
-        limits = self.info.limits
-        return max(1, min(wanted, limits.max_items, limits.max_waiting // self._at_once))
+        most = min(self.limits.max_items, self.limits.max_waiting // self._at_once)
+        return max(1, min(wanted, most))
 
     def _map(self, work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         with ThreadPoolExecutor(self._at_once, "requests") as pool:
@@ -254,27 +226,55 @@ def open_remote(target: str) -> RemoteEncoder | None:
     """
     if not target.lower().startswith(("http://", "https://")):
         return None
+    url = _without_secrets(target)
     client = Client(target.rstrip("/"), timeout_s=_TIMEOUT_S, tries=_TRIES)
+    info = _read_info(client, url)
+    model = info.model
+    about: dict[str, str | int | float] = {
+        "runtime": f"hyper3 service {info.service}",
+        "kind": "service",
+        "url": url,
+        "recipe": model.name,
+        "step": model.step,
+        "side": model.image_side,
+        "precision": model.precision,
+    }
+    name, space = f"{model.name} at step {model.step:,} (service)", Lorentz(info.geometry.curvature)
+    sizes = info.geometry.dim, model.image_side, info.limits
+    return RemoteEncoder(client, name, info.fingerprint, space, model.logit_scale, about, *sizes)
+
+
+def _without_secrets(target: str) -> str:
+    """An address as a result may quote it.
+
+    Raises:
+        ConfigError: It has no host, or a port that is none.
+    """
+    try:
+        parts = urlsplit(target)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, or of brackets
+        is_whole = False
+    if not is_whole:
+        raise ConfigError(f"{target}: no address; write http://host:port")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def _read_info(client: Client, url: str) -> _Info:
     advice = "give the address that `hyper3 serve` prints, such as http://127.0.0.1:8000"
     try:
-        info = Info.model_validate(client.info())
+        return _Info.model_validate(client.info())
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "it"
         raise ConfigError(
-            f"{target}: its /info is not that of a service that can be measured ({where or 'it'}: "
-            f"{error.errors()[0]['msg']}); {advice}"
+            f"{url}: its /info is not that of a service that can be measured ({where}: "
+            f"{fault['msg']}); {advice}"
         ) from error
     except Unavailable:
         raise
     except Hyper3Error as error:
-        raise ConfigError(f"{target}: not a service ({error}); {advice}") from error
-    return RemoteEncoder(_public(target), client, info)
-
-
-def _public(target: str) -> str:
-    """An address without what may be secret in it."""
-    parts = urlsplit(target)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        raise ConfigError(f"{url}: no service to measure ({error}); {advice}") from error
 
 
 def _sent_as(picture: Picture) -> Preprocess:

@@ -1,8 +1,10 @@
 """What the evaluation measures: anything that embeds pictures and texts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -76,7 +78,20 @@ def open_encoder(target: str) -> Encoder:
             return encoder
     absent = f" (not asked: {'; '.join(missing)})" if missing else ""
     raise ConfigError(
-        f"{target}: nothing that can be measured; name a folder that `hyper3 train` or "
-        "`hyper3 export` wrote, the address of a service (http://host:port), an open_clip model "
-        f"(open_clip:NAME or open_clip:NAME:WEIGHTS) or a folder of stored embeddings{absent}"
+        f"{target}: nothing that can be measured ({_look(target)}); name a folder that "
+        "`hyper3 train` or `hyper3 export` wrote, the address of a service (http://host:port), an "
+        f"open_clip model (open_clip:NAME:WEIGHTS) or a folder of stored embeddings{absent}"
     )
+
+
+def _look(target: str) -> str:
+    """What stands where a target was looked for."""
+    path = Path(target)
+    if path.is_dir():
+        is_empty = next(path.iterdir(), None) is None
+        return "an empty folder" if is_empty else "a folder of something else"
+    if path.is_file():
+        return "a file"
+    if re.fullmatch(r"[\w.-]+:\d+(/.*)?", target):
+        return f"no such folder, and an address begins with its scheme: http://{target}"
+    return "no such file or folder"
