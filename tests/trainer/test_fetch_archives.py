@@ -59,10 +59,12 @@ def get(name: str, source: Path, tmp_path: Path, **more: Any) -> Fetched:
 
 
 def opened(fetched: Fetched) -> tuple[list[str], list[int], list[int]]:
-    """The pictures and labels of the test, and the labels of the training split."""
+    """The pictures of the test in the order of their names, their labels, and those to train on."""
     dataset = open_dataset(fetched.folder)
     train = dataset.train.labels().tolist() if dataset.train else []
-    return [str(r.image) for r in dataset.records], dataset.labels().tolist(), train
+    labelled = zip(dataset.records, dataset.labels().tolist(), strict=True)
+    named = sorted((str(record.image), label) for record, label in labelled)
+    return [name for name, _ in named], [label for _, label in named], train
 
 
 def same_as_torchvision(fetched: Fetched, peer: Any) -> None:

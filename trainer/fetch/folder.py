@@ -20,6 +20,7 @@ from core.evaluation.dataset import (
 )
 from core.prompts import prompt_sets
 from trainer.fetch.draft import Advance, Draft, Job, Row
+from trainer.fetch.splits import by_hash
 from trainer.storage import storage_errors, write_json
 
 TREE_FILE = "imagenet_isa.txt"
@@ -84,7 +85,9 @@ def write_folder(job: Job, draft: Draft, source: str, *, base: Path) -> DatasetM
     """
     _check_pictures(job, [*draft.test, *draft.train])
     images = _images_folder([*draft.test, *draft.train])
-    rows = {RECORDS: draft.test, TRAIN: draft.train}
+    # Lists go class by class; mixed, the first N that --limit takes are of all classes.
+    test = by_hash(draft.test, images) if "classification" in job.entry.families else draft.test
+    rows = {RECORDS: test, TRAIN: draft.train}
     for name, lines in rows.items():
         if lines:
             _write_rows(job.out / name, lines, images)
