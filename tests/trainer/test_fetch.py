@@ -318,6 +318,12 @@ def test_a_path_that_is_not_there_says_what_belongs_there(tmp_path: Path) -> Non
         get("food101", tmp_path / "none", tmp_path)
 
 
+def test_an_archive_in_place_of_a_folder_is_to_be_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "food-101.tar.gz").write_bytes(b"")
+    with pytest.raises(DataError, match="unpack it first"):
+        get("food101", tmp_path / "food-101.tar.gz", tmp_path)
+
+
 def test_names_are_read_out_of_folder_names() -> None:
     assert tidy("001.Black_footed_Albatross") == "Black footed Albatross"
     assert tidy("apartment_building/outdoor") == "apartment building outdoor"

@@ -77,7 +77,10 @@ def class_folders(folder: Path, job: Job) -> list[str]:
         DataError: There are none.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; --from takes {job.entry.files}")
+        raise DataError(
+            f"{folder}: not a folder (unpack it first if it is an archive); --from takes "
+            f"{job.entry.files}"
+        )
     found = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     filled = [
         name for name in found if not name.startswith((".", "__")) and pictures(folder / name)
