@@ -119,9 +119,9 @@ def _between(models: Sequence[Model]) -> Iterator[Caution]:
 
 
 def _differing(a: Any, b: Any, place: str) -> Iterator[str]:
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted({*a, *b}):
-            if a.get(key) != b.get(key):
-                yield from _differing(a.get(key), b.get(key), f"{place}.{key}")
+    """The keys under which two differ; where one has other keys, the place that holds them."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
+        for key in a:
+            yield from _differing(a[key], b[key], f"{place}.{key}")
     elif a != b:
         yield place

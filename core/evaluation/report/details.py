@@ -67,6 +67,8 @@ def _recall_curve(task: str, found: Found) -> list[Block]:
         for way in ways
     }
     panels = {way: series for way, series in panels.items() if series}
+    if not panels:
+        return []
     most = max(k for series in panels.values() for each in series for k in each.x)
     ticks = [k for k in (1, 10, 100, 1000) if k <= most]
     caption = f"{task}: share of queries with a right answer among the k nearest."
@@ -92,7 +94,7 @@ def _classes(task: str, found: Found) -> list[Block]:
     by_model = [(place, model, next(iter(listed.values()))) for place, model, listed in found]
     first = sorted(by_model[0][2], key=lambda each: -float(each["ap"]))
     names = [str(each["name"]) for each in first]
-    if can_plot() and len(names) <= _MOST_CLASSES:
+    if can_plot() and 0 < len(names) <= _MOST_CLASSES:
         rows = {name: row for row, name in enumerate(names)}
         series = []
         for place, model, classes in by_model:

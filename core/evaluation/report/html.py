@@ -23,7 +23,7 @@ def render_html(document: Document) -> str:
     """The report as a page."""
     style = (files("core.evaluation.report") / "report.css").read_text(encoding="utf-8")
     links = "".join(
-        f'<a href="#s{number}">{escape(section.title)}</a>'
+        f'<a href="#s{number}">{escape(section.title.partition(":")[0])}</a>'
         for number, section in enumerate(document.sections)
     )
     body = "\n".join(_section(number, part) for number, part in enumerate(document.sections))

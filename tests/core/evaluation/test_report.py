@@ -213,10 +213,10 @@ def test_what_makes_figures_differ_is_said(
 
 def test_models_that_were_measured_otherwise_are_named(tmp_path: Path) -> None:
     for name, preprocess in (("one", "retrieval"), ("two", "letterbox")):
-        protocol = {"preprocess": preprocess, "ties": "same"}
+        protocol = {"preprocess": preprocess, "ties": "same", "prompts": {name: "a {}"}}
         put(tmp_path / name, "retrieval/own", recalls(0.5), protocol=protocol)
     said = " ".join(report_of(tmp_path / "one", tmp_path / "two").cautions)
-    assert "retrieval/own, one and two in protocol.preprocess" in said
+    assert "retrieval/own, one and two in protocol.preprocess, protocol.prompts" in said
     assert "ties" not in said
 
 
