@@ -28,7 +28,7 @@ from core.evaluation.report.paper import (
     not_measured,
     paper_section,
 )
-from core.evaluation.report.published import published
+from core.evaluation.report.published import not_found, published
 from core.evaluation.report.spreadsheet import render_csv
 from core.evaluation.result import Result
 from core.evaluation.suites import KINDS, SUITES
@@ -173,7 +173,9 @@ def _sources() -> Section:
         )
     )
     header = ("table", "system", "protocol", "source")
-    return Section("Where the published numbers were read", (words(header, rows),))
+    return Section(
+        "Where the published numbers were read", (words(header, rows), Text(not_found()))
+    )
 
 
 def _provenance(models: Sequence[Model]) -> Section:

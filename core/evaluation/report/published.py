@@ -68,6 +68,11 @@ def protocol_notes() -> list[tuple[str, frozenset[str]]]:
     return [(note["text"], frozenset(note["tasks"])) for note in _content()["notes"]]
 
 
+def not_found() -> str:
+    """What of the paper's tables could not be read anywhere."""
+    return str(_content()["missing"])
+
+
 @cache
 def _content() -> dict[str, Any]:
     text = (files("core.evaluation.report") / "published.toml").read_text(encoding="utf-8")
