@@ -1,18 +1,10 @@
 """Official archives, laid out in little as their authors do, against torchvision's readers."""
 
-import hashlib
 import importlib
 import io
 import json
-import pickle
 import tarfile
-import threading
-import zipfile
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +14,7 @@ from PIL import Image
 
 from core.errors import ConfigError, DataError
 from core.evaluation.dataset import open_dataset
-from trainer.fetch.archives import download, unpack
-from trainer.fetch.arrays import read_pickled
 from trainer.fetch.catalogue import Archive, catalogue
-from trainer.fetch.draft import Draft, Job
 from trainer.fetch.listed import LAYOUTS
 from trainer.fetch.run import Fetched, Request, fetch, fetch_entry
 
@@ -236,239 +225,16 @@ def test_the_partitions_of_sun397_must_be_there(tmp_path: Path) -> None:
         get("sun397", tmp_path, tmp_path)
 
 
-def cifar(folder: Path, name: str) -> np.ndarray[Any, Any]:
-    """A binary archive with two test pictures and a training one a file; the test's pixels."""
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
-    inner, names, count, prefix = {
-        "cifar10": ("cifar-10-batches-bin", "batches.meta.txt", 10, []),
-        "cifar100": ("cifar-100-binary", "fine_label_names.txt", 100, [99]),
-    }[name]
-    base = folder / inner
-    lines(base / names, *(f"thing_{label}" for label in range(count)))
-    rows = [
-        bytes([*prefix, label]) + pixels[label].transpose(2, 0, 1).tobytes() for label in (0, 1)
-    ]
-    trains = ["train.bin"] if prefix else [f"data_batch_{number}.bin" for number in range(1, 6)]
-    (base / ("test.bin" if prefix else "test_batch.bin")).write_bytes(b"".join(rows))
-    for file in trains:
-        (base / file).write_bytes(rows[1])
-    return pixels
-
-
-@pytest.mark.parametrize(("name", "train"), [("cifar10", [1] * 5), ("cifar100", [1])])
-def test_binary_cifar_gives_back_its_pixels(tmp_path: Path, name: str, train: list[int]) -> None:
-    pixels = cifar(tmp_path / "raw", name)
-    fetched = get(name, tmp_path / "raw", tmp_path)
-    pictures, labels, trained = opened(fetched)
-    assert (labels, trained) == ([0, 1], train)
-    assert np.array_equal([np.asarray(Image.open(file)) for file in pictures], pixels)
-    assert fetched.manifest
-    assert fetched.manifest.classes["data set"][1] == "thing 1"
-    assert fetched.manifest.images == "images"  # it can be moved
-    assert "10,000 records, and here are 2" in fetched.remarks[0]
-
-
-def test_a_torn_binary_names_the_file(tmp_path: Path) -> None:
-    cifar(tmp_path / "raw", "cifar10")
-    file = tmp_path / "raw/cifar-10-batches-bin/test_batch.bin"
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"test_batch\.bin: 6,145 bytes are not rows of 3,073"):
-        get("cifar10", tmp_path / "raw", tmp_path)
-
-
-def pickled(folder: Path) -> dict[str, str]:
-    """CIFAR-10 as torchvision keeps it, one picture a batch; the md5 of each file."""
-    folder.mkdir(parents=True)
-    batch = {"data": np.full((1, 3072), 9, np.uint8), "labels": [3]}
-    files = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-    for file in files:
-        (folder / file).write_bytes(pickle.dumps(batch))
-    names = {"label_names": [f"thing_{label}" for label in range(10)]}
-    (folder / "batches.meta").write_bytes(pickle.dumps(names))
-    return {file.name: hashlib.md5(file.read_bytes()).hexdigest() for file in folder.iterdir()}
-
-
-def test_pickles_that_are_not_the_official_ones_are_never_read(tmp_path: Path) -> None:
-    pickled(tmp_path / "raw/cifar-10-batches-py")
-    with pytest.raises(DataError, match="not the official files by their md5"):
-        get("cifar10", tmp_path / "raw", tmp_path)
-
-
-def test_pickles_with_the_expected_checksums_are_read_by_torchvision(tmp_path: Path) -> None:
-    digests = pickled(tmp_path / "raw/cifar-10-batches-py")
-
-    class Little(tv.CIFAR10):  # type: ignore[misc]  # torchvision has no types
-        train_list = tuple((name, digests[name]) for name in digests if name.startswith("data"))
-        test_list = (("test_batch", digests["test_batch"]),)
-        meta = MappingProxyType(tv.CIFAR10.meta | {"md5": digests["batches.meta"]})
-
-    out = tmp_path / "out"
-    out.mkdir()
-    raw = tmp_path / "raw"
-    job = Job("cifar10", catalogue()["cifar10"], raw, None, out, raw / "none", silent)
-    draft: Draft = read_pickled(job, Little, raw)
-    assert [row["label"] for row in draft.test + draft.train] == [3] * 6
-    assert np.asarray(Image.open(draft.test[0]["image"])).tolist() == [[[9] * 3] * 32] * 32
-
-
-def test_stl10_stands_upright(tmp_path: Path) -> None:
-    base = tmp_path / "stl10_binary"
-    lines(base / "class_names.txt", *(f"thing{label}" for label in range(10)))
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), np.uint8)
-    for split in ("test", "train"):
-        (base / f"{split}_X.bin").write_bytes(pixels.transpose(0, 3, 2, 1).tobytes())
-        (base / f"{split}_y.bin").write_bytes(bytes([10, 1]))
-    pictures, labels, train = opened(get("stl10", tmp_path, tmp_path))
-    assert labels == train == [9, 0]
-    assert np.array_equal([np.asarray(Image.open(file)) for file in pictures], pixels)
-
-
 def test_every_layout_belongs_to_a_known_data_set() -> None:
     assert LAYOUTS.keys() <= catalogue().keys()
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """The address of a folder ``tmp_path / "www"``, over HTTP."""
-    folder = tmp_path / "www"
-    folder.mkdir()
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            rest_from = self.headers.get("Range")
-            if rest_from is None:
-                super().do_GET()
-                return
-            first = int(rest_from.removeprefix("bytes=").rstrip("-"))
-            rest = (folder / self.path.lstrip("/")).read_bytes()[first:]
-            self.send_response(206 if rest else 416)
-            self.send_header("Content-Length", str(len(rest)))
-            self.end_headers()
-            self.wfile.write(rest)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
-        thread.join()
-
-
-def packed(file: Path, content: dict[str, bytes]) -> str:
-    """Write a ``.tar.gz`` or ``.zip``; its md5."""
-    if file.suffix == ".zip":
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, data in content.items():
-                archive.writestr(name, data)
-    else:
-        with tarfile.open(file, "w:gz") as tar:
-            for name, data in content.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    return hashlib.md5(file.read_bytes()).hexdigest()
-
-
-def test_archives_are_downloaded_checked_unpacked_and_removed(tmp_path: Path, server: str) -> None:
-    digest = packed(tmp_path / "www/a.tar.gz", {"set/one.txt": b"1"})
-    packed(tmp_path / "in.tar.gz", {"three.txt": b"3"})
-    packed(tmp_path / "www/b.zip", {"in/in.tar.gz": (tmp_path / "in.tar.gz").read_bytes()})
-    (tmp_path / "www/labels.mat").write_bytes(b"4")
-    entry = catalogue()["pets"].model_copy(
-        update={
-            "archives": (
-                Archive(url=f"{server}/a.tar.gz", md5=digest),
-                Archive(url=f"{server}/b.zip", into="more", inner=("in/in.tar.gz",)),
-                Archive(url=f"{server}/labels.mat"),
-            )
-        }
-    )
-    seen: list[tuple[str, int, int]] = []
-    folder = download("pets", entry, tmp_path, lambda *told: seen.append(told))
-    found = {str(file.relative_to(folder)) for file in folder.rglob("*.*") if file.is_file()}
-    assert found == {"set/one.txt", "more/in/in.tar.gz", "more/in/three.txt", "labels.mat"}
-    assert [file.name for file in folder.parent.iterdir()] == ["pets"]
-    assert {"downloading a.tar.gz, MB", "unpacking b.zip"} <= {title for title, _, _ in seen}
-    (tmp_path / "www/a.tar.gz").unlink()
-    assert download("pets", entry, tmp_path, silent) == folder  # nothing is asked for again
-
-
-def test_a_download_that_was_cut_off_goes_on(tmp_path: Path, server: str) -> None:
-    digest = packed(tmp_path / "www/a.tar.gz", {"one.bin": bytes(5000)})
-    whole = (tmp_path / "www/a.tar.gz").read_bytes()
-    entry = catalogue()["pets"].model_copy(
-        update={"archives": (Archive(url=f"{server}/a.tar.gz", md5=digest),)}
-    )
-    partial_file = tmp_path / "downloads/a.tar.gz.partial"
-    partial_file.parent.mkdir()
-    partial_file.write_bytes(whole[:20])
-    (tmp_path / "www/a.tar.gz").write_bytes(bytes(20) + whole[20:])  # only the rest is right there
-    folder = download("pets", entry, tmp_path, silent)
-    assert (folder / "one.bin").stat().st_size == 5000
-    assert not partial_file.exists()
-
-
-def test_a_partial_file_that_is_too_long_is_thrown_away(tmp_path: Path, server: str) -> None:
-    digest = packed(tmp_path / "www/a.tar.gz", {"one.txt": b"1"})
-    whole = (tmp_path / "www/a.tar.gz").read_bytes()
-    entry = catalogue()["pets"].model_copy(
-        update={"archives": (Archive(url=f"{server}/a.tar.gz", md5=digest),)}
-    )
-    (tmp_path / "downloads").mkdir()
-    (tmp_path / "downloads/a.tar.gz.partial").write_bytes(whole)
-    with pytest.raises(DataError, match="416"):
-        download("pets", entry, tmp_path, silent)
-    assert (download("pets", entry, tmp_path, silent) / "one.txt").read_text() == "1"
-
-
-def test_an_archive_with_another_checksum_is_refused_and_removed(
-    tmp_path: Path, server: str
-) -> None:
-    packed(tmp_path / "www/a.tar.gz", {"one.txt": b"1"})
-    archive = Archive(url=f"{server}/a.tar.gz", md5="0" * 32)
-    entry = catalogue()["pets"].model_copy(update={"archives": (archive,)})
-    with pytest.raises(DataError, match="0" * 32):
-        download("pets", entry, tmp_path, silent)
-    assert list((tmp_path / "downloads").iterdir()) == []
-
-
-def test_an_address_that_is_gone_says_where_else_to_look(tmp_path: Path, server: str) -> None:
-    entry = catalogue()["pets"].model_copy(update={"archives": (Archive(url=f"{server}/no.zip"),)})
-    with pytest.raises(DataError, match=r"404 .*get it from https://www\.robots.*--from"):
-        download("pets", entry, tmp_path, silent)
-
-
-def test_a_path_that_leads_out_of_an_archive_is_refused(tmp_path: Path) -> None:
-    packed(tmp_path / "bad.tar.gz", {"../out.txt": b"1"})
-    with pytest.raises(DataError, match="cannot be unpacked"):
-        unpack(tmp_path / "bad.tar.gz", tmp_path / "in", silent)
-    assert not (tmp_path / "out.txt").exists()
-
-
-def test_arrays_leave_no_downloads_behind(tmp_path: Path, server: str) -> None:
-    cifar(tmp_path / "raw", "cifar10")
-    base = tmp_path / "raw"
-    content = {str(f.relative_to(base)): f.read_bytes() for f in base.rglob("*") if f.is_file()}
-    digest = packed(tmp_path / "www/cifar.tar.gz", content)
-    archive = Archive(url=f"{server}/cifar.tar.gz", md5=digest)
-    entry = catalogue()["cifar10"].model_copy(update={"archives": (archive,)})
-    request = Request(root=tmp_path / "eval")
-    fetched = fetch_entry("cifar10", entry, request, silent)
-    assert fetched.manifest
-    assert fetched.manifest.source == archive.url
-    assert list((tmp_path / "eval/downloads").iterdir()) == []
-    assert not fetch_entry("cifar10", entry, request, silent).is_new
-
-
-def test_pictures_of_an_archive_stay_where_they_were_unpacked(tmp_path: Path, server: str) -> None:
+def test_pictures_of_an_archive_stay_where_they_were_unpacked(tmp_path: Path) -> None:
     food101(tmp_path / "raw")
-    base = tmp_path / "raw"
-    content = {str(f.relative_to(base)): f.read_bytes() for f in base.rglob("*.j*")}
-    packed(tmp_path / "www/food-101.tar.gz", content)
-    archive = Archive(url=f"{server}/food-101.tar.gz")
+    file = tmp_path / "food-101.tar"
+    with tarfile.open(file, "w") as tar:
+        tar.add(tmp_path / "raw/food-101", "food-101")
+    archive = Archive(url=file.as_uri())
     entry = catalogue()["food101"].model_copy(update={"archives": (archive,)})
     fetched = fetch_entry("food101", entry, Request(root=tmp_path / "eval"), silent)
     assert fetched.manifest
