@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.errors import DataError
 from core.evaluation.dataset import Dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.measure import Finding, Measure, Outcomes
@@ -43,6 +44,10 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
     images = embedder.readable(data.pictures(options.preprocess or "retrieval"))
     records = [data.records[row] for row in images.rows]
     captions = [caption for record in records for caption in record.captions]
+    if not captions:
+        raise DataError(
+            f"{data.folder}: no picture that has a caption can be read; {images.left_out[0]}"
+        )
     owner = np.repeat(np.arange(len(records)), [len(record.captions) for record in records])
     texts = embedder.text_points(captions, "captions")
     found = retrieval(images.points, texts, owner, embedder.space, CURVE)

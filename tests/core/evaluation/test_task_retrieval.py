@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.errors import DataError
 from core.evaluation.dataset import open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.metrics import chance_of_map_at_r, map_at_r, r_precision
@@ -83,6 +84,16 @@ def test_a_picture_that_cannot_be_read_leaves_with_its_captions(
     assert (recall.value, recall.chance, recall.count) == (1, 0.5, 2)
     assert recall.outcomes is not None
     assert recall.outcomes.cluster.tolist() == [1, 2]
+
+
+def test_when_no_picture_with_a_caption_is_left_the_first_that_cannot_be_read_is_named(
+    data: Path, colours: Colours, embed: Embed
+) -> None:
+    data.write_text(
+        '{"image": "none.png", "captions": ["red"]}\n{"image": "green.png"}', encoding="utf-8"
+    )
+    with pytest.raises(DataError, match=r"no picture that has a caption can be read; .*none\.png"):
+        KIND.measure(embed(colours()), open_dataset(data), Options())
 
 
 @pytest.mark.parametrize("space", SPACES, ids=name_of)
