@@ -91,6 +91,8 @@ class Dataset:
     notes: str = ""
     classes_origin: Mapping[str, str] = field(default_factory=dict)
     """Where each variant of the names came from."""
+    limit: int | None = None
+    """How many records were asked for, where not all."""
 
     def picture(self, record: Record, preprocess: Preprocess) -> Picture:
         """The picture of a record."""
@@ -207,6 +209,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
         tree=tree,
         positives_file=positives,
         notes=manifest.notes,
+        limit=limit,
         classes_origin=manifest.classes_origin,
     )
 
@@ -238,6 +241,7 @@ def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
         classes={"as given": classes} if classes else {},
         prompts="",
         names=read_names(things) if things else None,
+        limit=limit,
     )
 
 

@@ -33,7 +33,7 @@ class Result:
     """``family/data``, as `retrieval/flickr30k`."""
     determined_by: dict[str, Any]
     """JSON: ``encoder`` (name, fingerprint, space, about), ``data`` (name, title, split, digest,
-    records), ``protocol`` (of the family), ``seed``, ``versions``."""
+    records, limit), ``protocol`` (of the family), ``seed``, ``versions``."""
     measures: tuple[Measure, ...]
     details: dict[str, Any]
     left_out: tuple[str, ...]

@@ -83,6 +83,7 @@ def _do(
             "split": data.split,
             "digest": data.digest,
             "records": len(data.records),
+            "limit": data.limit,
         },
         "protocol": job.kind.protocol(data, options),
         "seed": options.seed,

@@ -90,6 +90,8 @@ def _of_result(task: str, result: Result) -> Iterator[tuple[str, str]]:
     full = official_counts().get(name)
     if full and data["records"] < full and family != "parts":
         yield _FEWER, f"{task} {data['records']:,} of {full:,}"
+    elif data.get("limit"):
+        yield _FEWER, f"{task} the first {data['records']:,}"
     if result.left_out:
         yield _LEFT_OUT, f"{task} {len(result.left_out):,}, the first {result.left_out[0]}"
     usual, own = _PUBLISHED_PREPROCESS.get(family), protocol.get("preprocess")
