@@ -72,8 +72,7 @@ def how_to_get(name: str) -> str:
 
 _FILES = {
     "imagenet": " --from VAL_FOLDER",
-    "cub2011": " --from CUB_200_2011/images",
-    "cars": " --from FOLDER",
+    "cars": " --from stanford_cars",
     "resisc45": " --from NWPU-RESISC45",
     "coco-karpathy": " --from dataset_coco.json --images COCO",
     "coco-val2017": " --from captions_val2017.json --images val2017",
