@@ -277,8 +277,8 @@ def _json(body: dict[str, Any]) -> bytes:
 
 def _with_images(body: dict[str, Any], images: Sequence[bytes]) -> bytes:
     """A request with image files: joined, since there is nothing to escape in base64."""
-    encoded = b",".join(b'"%b"' % base64.b64encode(image) for image in images)
-    return b'{"images":[%b],%b' % (encoded, _json(body)[1:])
+    quoted = b'","'.join(base64.b64encode(image) for image in images)
+    return b'{"images":[%b],%b' % (b'"%b"' % quoted if images else b"", _json(body)[1:])
 
 
 def _base64(data: bytes) -> str:

@@ -39,7 +39,7 @@ def result_table(result: Result, encoder: str, *, is_kept: bool) -> Table:
 
 def shown(measure: Measure, value: float) -> str:
     """A value of a measure as people read it."""
-    return f"{value:.1%}" if measure.unit == "share" else f"{value:.3f}"
+    return f"{value:.1%}" if measure.unit == "share" else measure.number(value)
 
 
 def list_tasks(console: Console, root: Path) -> None:

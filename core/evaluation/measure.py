@@ -50,6 +50,10 @@ class Measure:
     high: float | None = None
     """Bounds of the 95% confidence interval."""
 
+    def number(self, value: float) -> str:
+        """A value that is no share, as people read it: four digits, or all before the point."""
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -86,7 +86,7 @@ def number(measure: Measure, value: float) -> str:
     """A value of a measure; a dash where it is of nothing."""
     if not math.isfinite(value):
         return _NOTHING
-    return f"{value * 100:.1f}" if measure.unit == "share" else f"{value:,.3f}"
+    return f"{value * 100:.1f}" if measure.unit == "share" else measure.number(value)
 
 
 def printed(row: Published, *, is_share: bool) -> str:
