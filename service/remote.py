@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 _AT_ONCE = 4  # requests: while the service works on two, others are on their way
-_IMAGES = 64  # of one request
+_IMAGES = 128  # of one request
 _TEXTS = 256
 _TIMEOUT_S = 1800  # for as many pictures of a large model on few cores
 _TRIES = 60  # about a minute of a service that has too much to do

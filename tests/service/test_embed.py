@@ -129,6 +129,26 @@ def test_a_skipped_item_is_named_and_its_neighbours_are_as_without_it(
     ]  # fmt: skip
 
 
+def test_bad_images_among_many_leave_their_neighbours_as_they_are_alone(
+    serve: Callable[..., TestClient], picture: Picture
+) -> None:
+    """Of many items a worker takes a few at once."""
+    http = serve(workers=2)
+    images = [base64_of(picture("green", (20 + number, 30))) for number in range(70)]
+    alone = np.concatenate(
+        [vectors(embed(http, images=[image], format="tangent")) for image in images]
+    )
+    bad = [0, *range(16, 24), 69]
+    for row in bad:
+        images[row] = base64_of(picture()[:60])
+    answer = embed(http, images=images, format="tangent", on_error="skip")
+    errors = answer["errors"]
+    assert isinstance(errors, list)
+    assert [fault["index"] for fault in errors] == bad
+    good = np.setdiff1d(np.arange(70), bad)
+    np.testing.assert_allclose(vectors(answer), alone[good], rtol=1e-5, atol=1e-6)
+
+
 def test_rows_of_skipped_items_are_nan_in_an_npy_answer(http: TestClient) -> None:
     body = {"texts": ["dog", "", "cat"], "on_error": "skip"}
     answer = http.post("/embed", json=body, headers={"accept": "application/x-npy"})
