@@ -27,6 +27,7 @@ from trainer.encoder import about_torch, embed_squares, pick_device, to_numpy
 _SCHEME = "open_clip:"
 _RANDOM = "random"
 _TEXTS = 128  # of one run
+_TAGS = 5  # that a message lists
 
 # What open_clip raises where a download fails, a library is missing, or a file is not what it
 # should be; its errors share no narrower base.
@@ -108,9 +109,11 @@ def open_clip_encoder(target: str) -> ClipEncoder | None:
     tags = open_clip.list_pretrained_tags_by_model(name)
     if weights != _RANDOM and weights not in tags and not Path(weights).is_file():
         what = f"no file and no tag {weights!r}" if weights else "no weights are named"
+        near = get_close_matches(weights, tags, n=_TAGS, cutoff=0.4) or tags[:_TAGS]
         raise ConfigError(
             f"{target}: {what}; write {_SCHEME}{name}:WEIGHTS with a .safetensors or .pt file, "
-            f"{_RANDOM} (untrained, for chance levels) or one of {', '.join(tags) or 'no tags'}"
+            f"{_RANDOM} (untrained, for chance levels) or one of its {len(tags)} tags"
+            + (f", such as {', '.join(near)}" if near else "")
         )
     return ClipEncoder(name, weights)
 
@@ -145,10 +148,12 @@ def _load(name: str, weights: str) -> Any:
                 "its code; save the model's state_dict, best as .safetensors"
             ) from error
         except _FAULTS as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = " ".join(str(error).split())[:250] or type(error).__name__
             if is_file:
                 raise CheckpointError(f"{weights}: not weights of {name}: {reason}") from error
-            raise ConfigError(f"{_SCHEME}{name}:{weights}: {reason}") from error
+            raise ConfigError(
+                f"{_SCHEME}{name}:{weights}: {reason}; without a network, name a file of weights"
+            ) from error
 
 
 def _tokenizer(name: str) -> Any:

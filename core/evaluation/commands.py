@@ -13,14 +13,14 @@ from core.errors import ConfigError
 from core.evaluation.dataset import open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import Encoder, open_encoder
-from core.evaluation.listing import how_to_get, list_tasks, result_table
+from core.evaluation.listing import heading, how_to_get, list_tasks, remarks, result_table
 from core.evaluation.report.command import report_command
 from core.evaluation.result import write_figures
 from core.evaluation.run import Done, run_jobs
 from core.evaluation.suites import plan
 from core.evaluation.task import Options
 from core.image import Preprocess
-from core.prompts import read_prompt_sets
+from core.prompts import prompt_sets, read_prompt_sets
 
 app = typer.Typer()
 app.command("report")(report_command)
@@ -45,7 +45,8 @@ def eval_command(
         typer.Option(help="How whole pictures become squares, in place of each task's own."),
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help='TOML of prompt sets: mine = ["a photo of a {}."]')
+        str | None,
+        typer.Option(help='A shipped set, as cifar10, or TOML: mine = ["a photo of a {}."]'),
     ] = None,
     names: Annotated[
         Path | None, typer.Option(help="JSON of things to name, for a file without names.json.")
@@ -74,7 +75,7 @@ def eval_command(
     if target is None:
         raise ConfigError("name what to measure: `hyper3 eval TARGET [WHAT]...`")
     jobs = plan(what or ["paper"], root)
-    options = Options(preprocess, read_prompt_sets(prompts) if prompts else None, seed)
+    options = Options(preprocess, _prompts(prompts) if prompts else None, seed)
     encoder = open_encoder(target)
     folder = out / folder_name(encoder)
     done = []
@@ -89,6 +90,18 @@ def eval_command(
     _conclude(console, done, folder)
 
 
+def _prompts(given: str) -> dict[str, tuple[str, ...]]:
+    shipped = prompt_sets()
+    if given in shipped:
+        return {given: shipped[given]}
+    file = Path(given)
+    if not file.suffix:
+        raise ConfigError(
+            f"--prompts {given}: neither a shipped set ({', '.join(shipped)}) nor a TOML file"
+        )
+    return read_prompt_sets(file)
+
+
 def folder_name(encoder: Encoder) -> str:
     """A folder's name for the results of an encoder: its own name and its fingerprint's start."""
     name = re.sub(r"[^\w.-]+", "-", encoder.name).strip("-.")
@@ -97,7 +110,10 @@ def folder_name(encoder: Encoder) -> str:
 
 def _show(errors: Console, console: Console, done: Done, encoder: Encoder) -> None:
     if done.result is not None:
-        console.print(result_table(done.result, encoder.name, is_kept=done.state == "kept"))
+        console.print(heading(done.result, encoder.name, is_kept=done.state == "kept"))
+        console.print(result_table(done.result))
+        for remark in remarks(done.result):
+            console.print(remark, markup=False, soft_wrap=True)
         if done.result.left_out:
             console.print(
                 f"left out: {len(done.result.left_out):,} pictures cannot be read; the first: "

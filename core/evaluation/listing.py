@@ -11,12 +11,17 @@ from core.evaluation.result import Result
 from core.evaluation.suites import KINDS, SUITES
 
 
-def result_table(result: Result, encoder: str, *, is_kept: bool) -> Table:
-    """The figures of a task: shares in percent beside chance, others as they are."""
+def heading(result: Result, encoder: str, *, is_kept: bool) -> str:
+    """What was measured, of whom, and how long it took."""
     records = result.determined_by["data"]["records"]
     seconds = "measured before" if is_kept else f"{result.seconds:,.1f} s"
-    title = f"{result.task} ({records:,} records) · {encoder} · {seconds}"
-    table = Table(title=title, title_justify="left")
+    said = f"{_plain(result.task)}[/] · {records:,} records · {_plain(encoder)} · {seconds}"
+    return f"\n[bold]{said}"
+
+
+def result_table(result: Result) -> Table:
+    """The figures of a task: shares in percent beside chance, others as they are."""
+    table = Table()
     table.add_column("measure")
     for heading in ("value", "95% interval", "chance", "of"):
         table.add_column(heading, justify="right")
@@ -35,6 +40,16 @@ def result_table(result: Result, encoder: str, *, is_kept: bool) -> Table:
             f"{measure.count:,}",
         )  # fmt: skip
     return table
+
+
+def remarks(result: Result) -> list[str]:
+    """What a task says of its figures: reasons, cautions, the best and the worst template."""
+    details = result.details
+    said = [details["not_applicable"]] if "not_applicable" in details else []
+    said += details.get("notes", [])
+    for name, extremes in details.get("extremes", {}).items():
+        said += [f"{name}, {end}: {found['template']}" for end, found in extremes.items()]
+    return said
 
 
 def shown(measure: Measure, value: float) -> str:

@@ -186,3 +186,23 @@ def test_outcomes_and_figures_come_back_from_disk(
     assert measure.outcomes is not None
     assert np.mean(measure.outcomes.values) == measure.value
     assert measure.outcomes.cluster.tolist() == [0, 1, 2]
+
+
+def test_prompts_are_a_shipped_set_or_a_file(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    file = data.with_name("classes.jsonl")
+    file.write_text('{"image": "red.png", "class": "red"}\n{"image": "blue.png", "class": "blue"}')
+    mine = tmp_path / "mine.toml"
+    mine.write_text('short = ["{}"]\nlong = ["a wall of {}", "much {}"]', encoding="utf-8")
+    for given, sets in ((mine, {"short": 1, "long": 2}), ("cifar10", {"cifar10": 18})):
+        run("colours", f"prompts/{file}", "--prompts", given, "--out", tmp_path / "r")
+        (result,) = read_results(results(tmp_path / "r"))
+        own = [entry["set"] for entry in result.details["templates"] if entry["set"] != "photo"]
+        assert {name: own.count(name) for name in own} == sets
+    mine.write_text('short = ["red"]', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"short: 'red': write \{\}"):
+        run("colours", file, "--prompts", mine, "--out", tmp_path / "r")
+    with pytest.raises(ConfigError, match="--prompts cifra10: neither a shipped set"):
+        run("colours", file, "--prompts", "cifra10", "--out", tmp_path / "r")
