@@ -5,8 +5,7 @@ import binascii
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,7 @@ _MAX_SCALED_RADIUS = 40.0  # where `lorentz.lift` stops: beyond, float32 product
 _THUMBNAIL_SIDE = 256
 
 
-@dataclass(frozen=True)
-class Vector:
+class Vector(NamedTuple):
     """One embedded thing."""
 
     tangent: Floats

@@ -144,8 +144,8 @@ def _as_npy(
     size = runtime.manifest.dim + (form == "lorentz")
     array = np.full((len(places), size), np.nan, np.float32)
     if good:
-        row_of = {place: row for row, place in enumerate(places)}
-        rows = [row_of[place] for place, _ in good]
+        row_of = {(place.kind, place.index): row for row, place in enumerate(places)}
+        rows = [row_of[place.kind, place.index] for place, _ in good]
         array[rows] = np.stack([_in_format(runtime, form, vector) for _, vector in good])
     answer = runtime.answer()
     headers = {
