@@ -188,6 +188,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
     images = (path / manifest.images).resolve()
     _check_classes(file, manifest)
     records = tuple(read_records(path / RECORDS, limit, images))
+    _check_texts(path / RECORDS, records)
     tree = path / manifest.tree if manifest.tree else None
     positives = path / manifest.positives if manifest.positives else None
     files = [path / RECORDS, *filter(None, (tree, positives))]
@@ -214,6 +215,18 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
     )
 
 
+def _check_texts(place: Path, records: Sequence[Record]) -> None:
+    """Refuse blank texts: a service does not embed them, and no figure needs them."""
+    for number, record in enumerate(records, 1):
+        phrases = [box.phrase for box in record.boxes]
+        pair = [record.positive, record.negative] if record.positive or record.negative else []
+        if not all(map(str.strip, [*record.captions, *record.levels, *pair, *phrases])):
+            raise DataError(
+                f"{place}: record {number} ({record.id}): a blank caption, level or phrase; "
+                "leave it out"
+            )
+
+
 def _check_classes(file: Path, manifest: DatasetManifest) -> None:
     counts = {variant: len(names) for variant, names in manifest.classes.items()}
     if manifest.nodes:
@@ -225,6 +238,7 @@ def _check_classes(file: Path, manifest: DatasetManifest) -> None:
 
 def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
     records = tuple(read_records(file, limit))
+    _check_texts(file, records)
     beside = file.with_name("names.json")
     things = names or (beside if beside.is_file() else None)
     classes = _classes_beside(file, records)

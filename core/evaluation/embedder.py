@@ -19,7 +19,7 @@ from core.spaces import Space
 
 Points = npt.NDArray[np.float64]
 
-_PICTURES = 128  # in a chunk, which is what an interruption loses
+_PICTURES = 256  # in a chunk, which is what an interruption loses; a service likes them large
 _TEXTS = 1024
 
 

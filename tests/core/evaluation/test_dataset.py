@@ -115,3 +115,20 @@ def test_classes_of_a_bare_file_are_its_categories_or_those_that_occur(tmp_path:
     (tmp_path / "categories.json").write_text('{"owl": 0}', encoding="utf-8")
     with pytest.raises(DataError, match=r"categories\.json: must be a list"):
         open_dataset(file)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"captions": ["red", " "]},
+        {"levels": ["", "red"]},
+        {"positive": "red", "negative": ""},
+        {"boxes": [{"phrase": "\n", "xyxy": [0, 0, 1, 1]}]},
+    ],
+)
+def test_a_blank_text_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "test.jsonl"
+    rows = [{"image": "a.png", "captions": ["red"]}, {"image": "b.png", **fields}]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(DataError, match=r"test\.jsonl: record 2 \(.*b\.png\): a blank"):
+        open_dataset(file)
