@@ -12,6 +12,9 @@ from core.errors import ConfigError, RequestError
 TEMPLATES = ("{}", "{a}", "a photo of {a}")
 """What a label is embedded as, if nothing else is asked: their tangents are averaged."""
 
+RESERVED = ("official", "photo")
+"""Names of prompt sets that stand for shipped ones in a result."""
+
 # Written with a vowel and spoken with a consonant, or the reverse.
 _SPOKEN_CONSONANT = re.compile(
     r"uni(?!n|m|den)|us[ue]|ut[aei]|ur[aio]|uk|u-|eu|ewe|on(e|ce)\b", re.IGNORECASE
@@ -77,6 +80,8 @@ def read_prompt_sets(file: Path) -> dict[str, tuple[str, ...]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not TOML: {error}") from error
     for name, templates in content.items():
+        if name in RESERVED:
+            raise ConfigError(f"{file}: {name}: is what a shipped set is called; choose another")
         if not (isinstance(templates, list) and templates):
             raise ConfigError(f"{file}: {name}: must be a list of templates")
         for template in templates:

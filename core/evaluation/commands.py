@@ -1,6 +1,7 @@
 """`hyper3 eval` and `hyper3 report`."""
 
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +58,7 @@ def eval_command(
     limit: Annotated[int | None, typer.Option(min=1, help="Take the first records alone.")] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn: negatives, resampling.")] = 0,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure also what was measured before.")
+        bool, typer.Option("--again", help="Embed and measure also what was measured before.")
     ] = False,
     listed: Annotated[
         bool, typer.Option("--list", help="Show suites, tasks and which data are there.")
@@ -80,7 +81,8 @@ def eval_command(
     folder = out / folder_name(encoder)
     done = []
     with _progress() as progress:
-        embedder = Embedder(encoder, folder / "embeddings", progress)
+        since = time.time() if again else 0.0
+        embedder = Embedder(encoder, folder / "embeddings", progress, since)
         opened = partial(open_dataset, limit=limit, names=names)
         for outcome in run_jobs(jobs, embedder, options, folder, opened, again=again):
             _show(progress.console, console, outcome, encoder)

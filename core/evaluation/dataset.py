@@ -6,61 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from core.errors import DataError
+from core.evaluation.manifest import MANIFEST, RECORDS, TRAIN, DatasetManifest, Family
 from core.evaluation.names import Names, read_names
 from core.evaluation.pictures import Picture
 from core.evaluation.records import Record, read_records
 from core.image import Preprocess
-
-MANIFEST = "manifest.json"
-RECORDS = "test.jsonl"
-TRAIN = "train.jsonl"
-
-Family = Literal[
-    "retrieval",  # captions
-    "classification",  # class
-    "multilabel",  # labels
-    "chains",  # levels, from general to specific
-    "pairs",  # a right caption against a wrong one
-    "structure",  # boxes, or captions beside names.json: radii, cones, naming of parts
-]
-"""What the records of a data set allow to be measured."""
-
-
-class DatasetManifest(BaseModel):
-    """What a prepared folder is, as `hyper3 data fetch` wrote it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format_version: Literal[1] = 1
-    name: str
-    families: tuple[Family, ...] = Field(min_length=1)
-    title: str
-    split: str
-    source: str = Field(description="Where it came from: an address or a folder.")
-    licence: str = Field(description="The terms, or where to read them.")
-    images: str = Field(description="Folder of the pictures; relative to this one, or absolute.")
-    counts: dict[str, int]
-    classes: dict[str, tuple[str, ...]] = Field(
-        {}, description="Names of the classes by variant; the first is the default."
-    )
-    classes_origin: dict[str, str] = Field({}, description="Where each variant came from.")
-    prompts: str = Field("", description="The prompt set of `core.prompts` that is official here.")
-    nodes: tuple[str, ...] = Field((), description="Of each class, its node in the tree.")
-    tree: str = Field("", description="File of `parent child` lines.")
-    positives: str = Field(
-        "",
-        description="JSON of further right answers: `image_to_text`, image id to caption ids, and "
-        "`text_to_image`, caption id to image ids.",
-    )
-    notes: str = ""
-    sha256: dict[str, str] = Field({}, description="Of the files of this folder, by name.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +33,7 @@ class Dataset:
     """The folder that pictures are named in."""
     records: tuple[Record, ...]
     digest: str
-    """sha256 of all that determines results, except the pictures' own bytes."""
+    """sha256 of all that determines results, except the pictures themselves (`state`)."""
     families: tuple[Family, ...]
     classes: Mapping[str, tuple[str, ...]]
     """Class names by variant, the default first; empty where there are no classes."""
@@ -93,6 +49,8 @@ class Dataset:
     """Where each variant of the names came from."""
     limit: int | None = None
     """How many records were asked for, where not all."""
+    is_bare: bool = False
+    """Whether it is a file that nobody prepared."""
 
     def picture(self, record: Record, preprocess: Preprocess) -> Picture:
         """The picture of a record."""
@@ -102,6 +60,22 @@ class Dataset:
     def pictures(self, preprocess: Preprocess) -> list[Picture]:
         """One picture a record."""
         return [self.picture(record, preprocess) for record in self.records]
+
+    def state(self) -> str:
+        """sha256 over the pictures' names, sizes and times of change.
+
+        Another where one is changed, missing, or back again.
+        """
+        lines = []
+        for image in dict.fromkeys(record.image for record in self.records):
+            try:
+                found = image.stat()
+            except OSError:
+                size, changed = -1, -1
+            else:
+                size, changed = found.st_size, found.st_mtime_ns
+            lines.append([str(image.relative_to(self.images)), size, changed])
+        return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
 
     def labels(self) -> npt.NDArray[np.intp]:
         """The class of each record, ``(n,)``.
@@ -158,13 +132,13 @@ def open_dataset(path: Path, limit: int | None = None, names: Path | None = None
     Args:
         path: A folder with ``manifest.json``, or the file.
         limit: Take the first records alone.
-        names: JSON of the things to name; by default ``names.json`` beside the file.
+        names: JSON of the things to name; by default ``names.json`` beside a file.
 
     Raises:
         DataError: It is missing or wrong; the message says where.
     """
     if (path / MANIFEST).is_file():
-        return _open_folder(path, limit)
+        return _open_folder(path, limit, names)
     if path.is_dir():
         raise DataError(
             f"{path}: no {MANIFEST} there; name a folder that `hyper3 data fetch` made, or a JSONL "
@@ -173,7 +147,7 @@ def open_dataset(path: Path, limit: int | None = None, names: Path | None = None
     return _open_file(path, limit, names)
 
 
-def _open_folder(path: Path, limit: int | None) -> Dataset:
+def _open_folder(path: Path, limit: int | None, names: Path | None) -> Dataset:
     file = path / MANIFEST
     try:
         manifest = DatasetManifest.model_validate_json(file.read_bytes())
@@ -191,7 +165,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
     _check_texts(path / RECORDS, records)
     tree = path / manifest.tree if manifest.tree else None
     positives = path / manifest.positives if manifest.positives else None
-    files = [path / RECORDS, *filter(None, (tree, positives))]
+    files = [path / RECORDS, *filter(None, (tree, positives, names))]
     determining = manifest.model_dump_json(
         include={"families", "split", "classes", "prompts", "nodes"}
     )  # not where it came from and where its pictures lie: these differ between machines
@@ -209,6 +183,7 @@ def _open_folder(path: Path, limit: int | None) -> Dataset:
         nodes=manifest.nodes,
         tree=tree,
         positives_file=positives,
+        names=read_names(names) if names else None,
         notes=manifest.notes,
         limit=limit,
         classes_origin=manifest.classes_origin,
@@ -237,7 +212,7 @@ def _check_classes(file: Path, manifest: DatasetManifest) -> None:
 
 
 def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
-    records = tuple(read_records(file, limit))
+    records = tuple(read_records(file))
     _check_texts(file, records)
     beside = file.with_name("names.json")
     things = names or (beside if beside.is_file() else None)
@@ -249,13 +224,14 @@ def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
         split=file.stem,
         folder=file.parent,
         images=file.parent.resolve(),
-        records=records,
+        records=records[:limit],
         digest=_digest(files, json.dumps(list(classes))),
-        families=families_of(records),
+        families=families_of(records[:limit]),
         classes={"as given": classes} if classes else {},
         prompts="",
         names=read_names(things) if things else None,
         limit=limit,
+        is_bare=True,
     )
 
 

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.progress import Progress
 
-from core.errors import DataError, StorageError
+from core.errors import DataError, StorageError, VectorError
 from core.evaluation.encoder import Embedded, Encoder, Tangents
 from core.evaluation.pictures import Picture
 from core.spaces import Space
@@ -38,14 +39,17 @@ class Readable:
 class Embedder:
     """An encoder that remembers: an interrupted evaluation goes on, and tasks share their work.
 
-    A chunk is known by the encoder's fingerprint and runtime, and by its texts, or by its pictures'
-    paths, sizes, times of change and preprocessing. One with an unreadable picture is not kept.
+    A chunk is known by the encoder's fingerprint and runtime, by our version, and by its texts, or
+    by its pictures' paths, sizes, times of change and preprocessing. One with an unreadable picture
+    is not kept.
     """
 
     encoder: Encoder
     folder: Path | None
     """Where chunks are kept, ``KEY.npy``; None keeps nothing."""
     progress: Progress
+    since: float = 0.0
+    """Chunks that were kept before this time (seconds since the epoch) are made again."""
 
     @property
     def space(self) -> Space:
@@ -57,6 +61,7 @@ class Embedder:
 
         Raises:
             DataError: None of them can be read; the message names the first.
+            VectorError: The encoder gave values that are not finite.
             StorageError: What was embedded cannot be kept.
         """
         faults: dict[int, str] = {}
@@ -64,6 +69,8 @@ class Embedder:
         def embed(chunk: Sequence[Picture], start: int) -> tuple[Tangents, bool]:
             found = self.encoder.images(chunk)
             faults.update({start + row: fault for row, fault in found.faults.items()})
+            names = [picture.name for picture in chunk]
+            _check_finite(found.tangents, names, found.faults, self.encoder.name)
             return found.tangents, not found.faults
 
         tangents = self._chunks(pictures, _PICTURES, title, _picture_key, embed)
@@ -87,16 +94,17 @@ class Embedder:
         """Tangents of texts, in their order; each distinct text is embedded once.
 
         Raises:
+            VectorError: The encoder gave values that are not finite.
             StorageError: What was embedded cannot be kept.
         """
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        tangents = self._chunks(
-            list(row_of),
-            _TEXTS,
-            title,
-            lambda text: text,
-            lambda chunk, _: (self.encoder.texts(chunk), True),
-        )
+
+        def embed(chunk: Sequence[str], _start: int) -> tuple[Tangents, bool]:
+            found = self.encoder.texts(chunk)
+            _check_finite(found, chunk, {}, self.encoder.name)
+            return found, True
+
+        tangents = self._chunks(list(row_of), _TEXTS, title, lambda text: text, embed)
         return tangents[[row_of[text] for text in texts]] if texts else tangents
 
     def text_points(self, texts: Sequence[str], title: str = "texts") -> Points:
@@ -116,7 +124,7 @@ class Embedder:
         for start in range(0, len(items), size):
             chunk = items[start : start + size]
             file = self._file([key(item) for item in chunk])
-            tangents = _load(file, len(chunk))
+            tangents = _load(file, len(chunk), self.since)
             if tangents is None:
                 tangents, is_whole = embed(chunk, start)
                 if is_whole and file is not None:
@@ -129,7 +137,8 @@ class Embedder:
     def _file(self, keys: Sequence[Any]) -> Path | None:
         if self.folder is None:
             return None
-        model = [self.encoder.fingerprint, dict(self.encoder.about)]
+        versions = [version(name) for name in ("hyper3-stack", "pillow")]
+        model = [self.encoder.fingerprint, dict(self.encoder.about), versions]
         what = json.dumps([*model, keys], sort_keys=True)
         return self.folder / f"{hashlib.sha256(what.encode()).hexdigest()}.npy"
 
@@ -145,11 +154,25 @@ def _picture_key(picture: Picture) -> list[Any]:
     return [str(picture.file), size, changed, *shape]
 
 
-def _load(file: Path | None, count: int) -> Tangents | None:
-    """A kept chunk; None where there is none, or it is torn."""
+def _check_finite(
+    tangents: Tangents, names: Sequence[str], faults: Mapping[int, str], encoder: str
+) -> None:
+    broken = np.flatnonzero(~np.isfinite(tangents).all(axis=1)).tolist()
+    wrong = [row for row in broken if row not in faults]
+    if wrong:
+        raise VectorError(
+            f"{encoder}: gives values that are not finite for {len(wrong):,} of {len(names):,} "
+            f"items, the first {names[wrong[0]]!r}: the model is broken; measure another checkpoint"
+        )
+
+
+def _load(file: Path | None, count: int, since: float) -> Tangents | None:
+    """A kept chunk; None where there is none, or it is torn or too old."""
     if file is None:
         return None
     try:
+        if file.stat().st_mtime < since:
+            return None
         tangents: Tangents = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from core.evaluation.dataset import MANIFEST
+from core.evaluation.manifest import MANIFEST
 from core.evaluation.measure import Measure
 from core.evaluation.result import Result
 from core.evaluation.suites import KINDS, SUITES

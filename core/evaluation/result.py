@@ -11,7 +11,10 @@
 import hashlib
 import io
 import json
+import math
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +27,8 @@ from core.evaluation.measure import Finding, Measure, Outcomes
 
 FORMAT = 1
 
+_DAMAGED = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -32,14 +37,18 @@ class Result:
     task: str
     """``family/data``, as `retrieval/flickr30k`."""
     determined_by: dict[str, Any]
-    """JSON: ``encoder`` (name, fingerprint, space, about), ``data`` (name, title, split, digest,
-    records, limit), ``protocol`` (of the family), ``seed``, ``versions``."""
+    """JSON: ``encoder`` (name, fingerprint, space, about), ``data`` (name, split, digest, records,
+    limit, pictures), ``protocol`` (of the family), ``seed``, ``versions``."""
     measures: tuple[Measure, ...]
     details: dict[str, Any]
     left_out: tuple[str, ...]
     seconds: float
     finished: str
     """ISO 8601, UTC."""
+    title: str = ""
+    """What the data are called."""
+    source: str = ""
+    """Where they lay."""
 
     @property
     def key(self) -> str:
@@ -62,7 +71,13 @@ def key_of(determined_by: dict[str, Any]) -> str:
 
 
 def make_result(
-    task: str, determined_by: dict[str, Any], finding: Finding, seconds: float, finished: str
+    task: str,
+    determined_by: dict[str, Any],
+    finding: Finding,
+    seconds: float,
+    finished: str,
+    title: str = "",
+    source: str = "",
 ) -> Result:
     """A finding as a result."""
     return Result(
@@ -73,6 +88,8 @@ def make_result(
         finding.left_out,
         seconds,
         finished,
+        title,
+        source,
     )
 
 
@@ -87,6 +104,8 @@ def write_result(folder: Path, result: Result) -> Path:
     whole = {
         "format_version": FORMAT,
         "task": result.task,
+        "title": result.title,
+        "source": result.source,
         "key": result.key,
         "determined_by": result.determined_by,
         "measures": figures,
@@ -97,9 +116,8 @@ def write_result(folder: Path, result: Result) -> Path:
     }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file.with_suffix(".npz"), _packed(result.measures))
-        text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=True) + "\n"
-        _replace(file, text.encode())
+        _replace(file.with_suffix(".npz"), _packed(result))
+        _replace(file, _json(whole, indent=1))
     except OSError as error:
         raise StorageError(f"{file}: cannot be written: {error.strerror}") from error
     return file
@@ -120,7 +138,7 @@ def write_figures(file: Path, results: Sequence[Result]) -> None:
         whole[result.task] = {"left_out": len(result.left_out), "measures": groups}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file, (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode())
+        _replace(file, _json(whole, indent=2))
     except OSError as error:
         raise StorageError(f"{file}: cannot be written: {error.strerror}") from error
 
@@ -138,9 +156,9 @@ def read_result(file: Path) -> Result:
                 f"{file}: format {content['format_version']} where {FORMAT} is known; "
                 "run `hyper3 eval` again"
             )
-        outcomes = _unpacked(file.with_suffix(".npz"))
+        outcomes = _unpacked(file.with_suffix(".npz"), content["key"])
         measures = tuple(
-            replace(Measure(**figure), outcomes=outcomes.get(row))
+            replace(_measure(figure), outcomes=outcomes.get(row))
             for row, figure in enumerate(content["measures"])
         )
         return Result(
@@ -151,10 +169,12 @@ def read_result(file: Path) -> Result:
             tuple(content["left_out"]),
             content["seconds"],
             content["finished"],
+            content["title"],
+            content["source"],
         )
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, EOFError) as error:
+    except _DAMAGED as error:
         raise DataError(f"{file}: not a result: {error}; run `hyper3 eval` again") from error
 
 
@@ -175,13 +195,32 @@ def _result_files(folder: Path) -> Iterator[Path]:
 
 
 def _figure(measure: Measure) -> dict[str, Any]:
-    return {name: v for name, v in asdict(replace(measure, outcomes=None)).items() if v is not None
-            or name == "chance"}  # fmt: skip
+    figure = asdict(replace(measure, outcomes=None))
+    return {name: value for name, value in figure.items() if value is not None or name == "chance"}
 
 
-def _packed(measures: Sequence[Measure]) -> bytes:
-    arrays: dict[str, Any] = {}
-    for row, measure in enumerate(measures):
+def _measure(figure: dict[str, Any]) -> Measure:
+    value = figure.pop("value")
+    return Measure(value=math.nan if value is None else value, **figure)
+
+
+def _json(content: Any, indent: int) -> bytes:
+    """JSON as every reader takes it: null where a number is none."""
+    text = json.dumps(_finite(content), indent=indent, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _packed(result: Result) -> bytes:
+    arrays: dict[str, Any] = {"key": np.array(result.key)}
+    for row, measure in enumerate(result.measures):
         if measure.outcomes is not None:
             arrays[f"{row}.statistic"] = np.array(measure.outcomes.statistic)
             arrays[f"{row}.values"] = measure.outcomes.values
@@ -193,8 +232,16 @@ def _packed(measures: Sequence[Measure]) -> bytes:
     return stream.getvalue()
 
 
-def _unpacked(file: Path) -> dict[int, Outcomes]:
-    with np.load(file, allow_pickle=False) as arrays:
+def _unpacked(file: Path, key: str) -> dict[int, Outcomes]:
+    """The outcomes by measure.
+
+    Raises:
+        ValueError: They are of another result.
+    """
+    content = io.BytesIO(file.read_bytes())  # numpy leaves a damaged file open
+    with np.load(content, allow_pickle=False) as arrays:
+        if arrays["key"].item() != key:
+            raise ValueError(f"{file.name} is of another result")
         rows = [int(name.partition(".")[0]) for name in arrays if name.endswith(".values")]
         return {
             row: Outcomes(

@@ -59,6 +59,9 @@ def run_jobs(
         if job.is_missing:
             yield Done(job, "missing")
             continue
+        if job.fault:
+            yield Done(job, "failed", message=job.fault)
+            continue
         try:
             yield _do(job, embedder, options, folder, open_data(job.path), again=again)
         except (Unavailable, StorageError):
@@ -79,25 +82,32 @@ def _do(
         "encoder": describe(embedder.encoder),
         "data": {
             "name": data.name,
-            "title": data.title,
             "split": data.split,
             "digest": data.digest,
             "records": len(data.records),
             "limit": data.limit,
+            "pictures": data.state(),
         },
         "protocol": job.kind.protocol(data, options),
         "seed": options.seed,
         "versions": {name: version(name) for name in ("hyper3-stack", "numpy", "pillow")},
     }
-    kept = None if again else _kept(folder / f"{job.task}.json", key_of(determined_by))
-    if kept is not None:
-        return Done(job, "kept", kept)
+    before = _before(folder / f"{job.task}.json")
+    if before is not None:
+        if data.is_bare and Path(before.source) != job.path.resolve():
+            raise DataError(
+                f"{folder / job.task}.json: is of {before.source}, which has the same name; name "
+                "another --out, or delete it"
+            )
+        if not again and before.key == key_of(determined_by):
+            return Done(job, "kept", before)
     start = time.perf_counter()
     finding = job.kind.measure(embedder, data, options)
     finding = replace(finding, measures=with_intervals(finding.measures, options.seed))
     seconds = time.perf_counter() - start
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    result = make_result(job.task, determined_by, finding, seconds, now)
+    source = str(job.path.resolve())
+    result = make_result(job.task, determined_by, finding, seconds, now, data.title, source)
     write_result(folder, result)
     return Done(job, "measured", result)
 
@@ -122,10 +132,9 @@ def _describe_space(space: Space) -> dict[str, Any]:
     return {"geometry": "lorentz", "curvature": curvature, "score": space.score}
 
 
-def _kept(file: Path, key: str) -> Result | None:
-    """The result of before if all that determines it is the same; a torn one does not count."""
+def _before(file: Path) -> Result | None:
+    """The result of before; a damaged one does not count."""
     try:
-        result = read_result(file)
+        return read_result(file)
     except DataError:
         return None
-    return result if result.key == key else None

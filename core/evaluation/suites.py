@@ -1,11 +1,12 @@
 """Which tasks there are, and which of them make a table of the paper."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import ConfigError
-from core.evaluation.dataset import MANIFEST, Dataset, open_dataset
+from core.errors import ConfigError, DataError
+from core.evaluation.dataset import Dataset, open_dataset
+from core.evaluation.manifest import MANIFEST
 from core.evaluation.task import Kind
 from core.evaluation.tasks import (
     chains,
@@ -77,15 +78,22 @@ SUITES = {
 class Job:
     """One task to do, or the reason why it cannot be."""
 
-    family: str
-    data: str
+    task: str
+    """``family/data``; the word of the user where its data cannot be opened."""
     path: Path
-    is_missing: bool
+    is_missing: bool = False
+    fault: str = ""
+    """Why the data cannot be opened."""
 
     @property
-    def task(self) -> str:
-        """``family/data``."""
-        return f"{self.family}/{self.data}"
+    def family(self) -> str:
+        """What is measured."""
+        return self.task.partition("/")[0]
+
+    @property
+    def data(self) -> str:
+        """What it is measured on."""
+        return self.task.partition("/")[2]
 
     @property
     def kind(self) -> Kind:
@@ -102,13 +110,18 @@ def plan(what: Sequence[str], root: Path) -> list[Job]:
         root: Where prepared data sets are.
 
     Raises:
-        ConfigError: A word means nothing; the message lists what there is.
-        DataError: A file is missing or wrong.
+        ConfigError: A word means nothing; the message lists what there is. Or two data sets have
+            one name.
     """
     jobs: dict[str, Job] = {}
     for word in what:
         for job in _meant(word, root):
-            jobs.setdefault(job.task, job)
+            other = jobs.setdefault(job.task, job)
+            if other.path.resolve() != job.path.resolve():
+                raise ConfigError(
+                    f"{other.path} and {job.path} would both be {job.task}; measure them with "
+                    "different --out, or rename one"
+                )
     return list(jobs.values())
 
 
@@ -118,14 +131,14 @@ def _meant(word: str, root: Path) -> list[Job]:
     family, _, rest = word.partition("/")
     if family in KINDS and rest and not Path(word).exists():
         path = Path(rest)
-        if rest.endswith(".jsonl") or (path / MANIFEST).is_file():
-            return [Job(family, open_dataset(path, limit=1).name, path, is_missing=False)]
+        if rest.endswith(".jsonl") or path.exists():
+            return _opened(word, path, lambda _: [family])
         return [_known(word, root)]
     path = Path(word)
     if word.endswith(".jsonl") or path.exists():
-        return _all_of(path)
+        return _opened(word, path, _default_families)
     if (root / word / MANIFEST).is_file():
-        return _all_of(root / word)
+        return _opened(word, root / word, _default_families)
     known = {task.split("/")[1]: task for task in (*SUITES["paper"], *_BEYOND)}
     if word in known:
         return [_known(known[word], root)]
@@ -137,13 +150,17 @@ def _meant(word: str, root: Path) -> list[Job]:
 
 
 def _known(task: str, root: Path) -> Job:
-    family, _, name = task.partition("/")
-    return Job(family, name, root / name, not (root / name / MANIFEST).is_file())
+    path = root / task.partition("/")[2]
+    return Job(task, path, is_missing=not (path / MANIFEST).is_file())
 
 
-def _all_of(path: Path) -> list[Job]:
-    data = open_dataset(path)
-    return [Job(name, data.name, path, is_missing=False) for name in _default_families(data)]
+def _opened(word: str, path: Path, families: Callable[[Dataset], list[str]]) -> list[Job]:
+    """One job a family, or the one that says why the data cannot be opened."""
+    try:
+        data = open_dataset(path)
+    except DataError as error:
+        return [Job(word, path, fault=str(error))]
+    return [Job(f"{family}/{data.name}", path) for family in families(data)]
 
 
 def _default_families(data: Dataset) -> list[str]:

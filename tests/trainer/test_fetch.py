@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from core.cli import build_app
 from core.errors import ConfigError, DataError
-from core.evaluation.dataset import MANIFEST, open_dataset
+from core.evaluation.dataset import open_dataset
+from core.evaluation.manifest import MANIFEST
 from trainer.fetch.catalogue import catalogue, command
 from trainer.fetch.run import Fetched, Request, fetch
 from trainer.fetch.tree import TREE_SHA256

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pydantic import BaseModel, ConfigDict
 
 from core.errors import ConfigError
-from core.evaluation.dataset import Family
+from core.evaluation.manifest import Family
 
 TREE = "imagenet-tree"
 

@@ -11,13 +11,8 @@ from pydantic import ValidationError
 
 from core.bundle import sha256
 from core.errors import DataError
-from core.evaluation.dataset import (
-    MANIFEST,
-    RECORDS,
-    TRAIN,
-    DatasetManifest,
-    open_dataset,
-)
+from core.evaluation.dataset import open_dataset
+from core.evaluation.manifest import MANIFEST, RECORDS, TRAIN, DatasetManifest
 from core.prompts import prompt_sets
 from trainer.fetch.draft import Advance, Draft, Job, Row
 from trainer.fetch.splits import by_hash

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import ConfigError, DataError
-from core.evaluation.dataset import DatasetManifest
+from core.evaluation.manifest import DatasetManifest
 from trainer.fetch import arrays, captions, objects, probes
 from trainer.fetch.archives import download
 from trainer.fetch.catalogue import TREE, Entry, command, entry_of

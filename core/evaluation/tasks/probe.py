@@ -54,7 +54,7 @@ def _protocol(data: Dataset, options: Options) -> dict[str, Any]:
     train = _train(data)
     return {
         "preprocess": options.preprocess or "classification",
-        "train": {"records": len(train.records), "digest": train.digest},
+        "train": {"records": len(train.records), "digest": train.digest, "pictures": train.state()},
         "features": "tangents as they are",
         "classifier": f"logistic regression, L2, L-BFGS, {_MOST_STEPS:,} steps at most",
         "costs": f"10^{_COARSE[0]} to 10^{_COARSE[-1]} by 10^2, the step halved {_FINER} times",

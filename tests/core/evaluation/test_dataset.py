@@ -110,6 +110,8 @@ def test_classes_of_a_bare_file_are_its_categories_or_those_that_occur(tmp_path:
     assert data.families == ("classification",)
     assert data.classes == {"as given": ("cat", "owl")}
     assert data.labels().tolist() == [1, 0, 1]
+    first = open_dataset(file, limit=1)
+    assert (len(first.records), first.classes) == (1, {"as given": ("cat", "owl")})
     (tmp_path / "categories.json").write_text('["owl", "dog", "cat"]', encoding="utf-8")
     assert open_dataset(file).labels().tolist() == [0, 2, 0]
     (tmp_path / "categories.json").write_text('{"owl": 0}', encoding="utf-8")

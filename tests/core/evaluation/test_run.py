@@ -1,20 +1,25 @@
 """`hyper3 eval`: results that are kept, data that are missing, faults that spoil nothing."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 from typer.testing import CliRunner
 
-from core.errors import ConfigError, DataError, Unavailable
+from core.errors import ConfigError, DataError, Unavailable, VectorError
 from core.evaluation.commands import app, folder_name
+from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import Embedded, Encoder
+from core.evaluation.measure import Finding, Measure
 from core.evaluation.pictures import Picture
-from core.evaluation.result import read_result, read_results
+from core.evaluation.result import make_result, read_result, read_results, write_result
 from core.evaluation.suites import SUITES, plan
+from core.prompts import read_prompt_sets
 
 Colours = Callable[..., Any]
 Opened = Callable[[Encoder], None]
@@ -65,13 +70,39 @@ def test_what_was_measured_is_kept_until_something_that_determines_it_changes(
     opened(encoder := colours())
     assert "measured before" in run(*words)
     assert encoder.embedded == []
-    assert "measured before" not in run(*words, "--again")
-    assert encoder.embedded == []  # the embeddings were kept too
     assert "measured before" not in run(*words, "--preprocess", "letterbox")
     assert encoder.embedded == ["red.png", "green.png", "blue.png"]
     data.write_text(data.read_text().replace("all red", "quite red"), encoding="utf-8")
     assert "measured before" not in run(*words)
     assert encoder.embedded[3:] == ["quite red", "all green", "all blue"]
+    assert "measured before" not in run(*words, "--again")
+    assert encoder.embedded[6:9] == ["red.png", "green.png", "blue.png"]
+
+
+def test_another_picture_of_the_same_name_is_measured(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    words = "colours", f"retrieval/{data}", "--out", tmp_path / "results"
+    run(*words)
+    file = data.parent / "red.png"
+    results_file = results(tmp_path / "results") / "retrieval/paint-test.json"
+    red = file.read_bytes()
+    file.write_bytes((data.parent / "blue.png").read_bytes() + b" ")
+    assert "measured before" not in run(*words)
+    assert recall(results_file) == (1 / 3, 3)
+    file.unlink()
+    assert "left out: 1" in run(*words)
+    assert recall(results_file) == (1, 2)
+    file.write_bytes(red)
+    assert "left out" not in run(*words)
+    assert recall(results_file) == (1, 3)
+
+
+def recall(file: Path) -> tuple[float, int]:
+    measure = read_result(file).find("text to image", "R@1")
+    assert measure is not None
+    return measure.value, measure.count
 
 
 def test_a_torn_result_and_a_torn_chunk_are_made_again(
@@ -86,6 +117,17 @@ def test_a_torn_result_and_a_torn_chunk_are_made_again(
         chunk.write_bytes(chunk.read_bytes()[:50])
     assert "measured before" not in run(*words)
     assert read_result(folder / "retrieval/paint-test.json").measures
+    outcomes = folder / "retrieval/paint-test.npz"
+    whole = outcomes.read_bytes()
+    for damaged in (whole[:300], b"", whole[:-30] + b"x" * 30):
+        outcomes.write_bytes(damaged)
+        with pytest.raises(DataError, match="not a result"):
+            read_results(folder)
+        assert "measured before" not in run(*words)
+    run(*words[:2], "--preprocess", "letterbox", *words[2:])
+    outcomes.write_bytes(whole)  # of the run before
+    with pytest.raises(DataError, match="of another result"):
+        read_results(folder)
     (folder / "retrieval/paint-test.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataError, match="not a result"):
         read_results(folder)
@@ -108,8 +150,11 @@ def test_a_task_that_fails_spoils_no_other(
     opened(colours())
     wrong = data.with_name("wrong.jsonl")
     wrong.write_text('{"image": "red.png", "class": "red"}\n{"image": "green.png", "label": 7}\n')
-    with pytest.raises(ConfigError, match="1 of 3 tasks failed: classification/paint-wrong"):
-        run("colours", wrong, data, "--out", tmp_path / "r")
+    broken = data.with_name("broken.jsonl")
+    broken.write_text("{", encoding="utf-8")
+    failed = f"2 of 4 tasks failed: {broken}, classification/paint-wrong"
+    with pytest.raises(ConfigError, match=failed):
+        run("colours", broken, wrong, data, "--out", tmp_path / "r")
     tasks = [result.task for result in read_results(results(tmp_path / "r"))]
     assert tasks == ["retrieval/paint-test", "structure/paint-test"]
 
@@ -161,10 +206,9 @@ def test_pictures_that_are_left_out_are_told(
 def test_words_that_mean_nothing_list_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tabel2: means nothing here; .*table2"):
         plan(["tabel2"], tmp_path)
-    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
-        plan(["none.jsonl"], tmp_path)
-    with pytest.raises(DataError, match=r"no manifest\.json there"):
-        plan([str(tmp_path)], tmp_path)
+    missing, folder = plan(["none.jsonl", str(tmp_path)], tmp_path)
+    assert "none.jsonl: cannot be read" in missing.fault
+    assert "no manifest.json there" in folder.fault
 
 
 def test_suites_are_planned_once_each_and_the_list_shows_them(tmp_path: Path) -> None:
@@ -206,3 +250,55 @@ def test_prompts_are_a_shipped_set_or_a_file(
         run("colours", file, "--prompts", mine, "--out", tmp_path / "r")
     with pytest.raises(ConfigError, match="--prompts cifra10: neither a shipped set"):
         run("colours", file, "--prompts", "cifra10", "--out", tmp_path / "r")
+
+
+def test_two_files_of_one_name_do_not_take_each_others_place(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    other = tmp_path / "elsewhere" / "paint" / "test.jsonl"
+    shutil.copytree(data.parent, other.parent)
+    with pytest.raises(ConfigError, match="would both be retrieval/paint-test"):
+        run("colours", f"retrieval/{data}", f"retrieval/{other}", "--out", tmp_path / "r")
+    run("colours", f"retrieval/{data}", "--out", tmp_path / "r")
+    with pytest.raises(ConfigError, match="1 of 1 tasks failed"):
+        run("colours", f"retrieval/{other}", "--out", tmp_path / "r")
+    (kept,) = read_results(results(tmp_path / "r"))
+    assert kept.source == str(data)
+
+
+def test_an_encoder_that_gives_no_numbers_is_named(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    encoder = colours()
+    broken = encoder.texts
+
+    def texts(texts: Sequence[str]) -> Any:
+        return np.where(np.array([["green" in text] for text in texts]), np.nan, broken(texts))
+
+    encoder.texts = texts
+    opened(encoder)
+    with pytest.raises(ConfigError, match="2 of 2 tasks failed"):
+        run("colours", data, "--out", tmp_path / "r")
+    reason = "not finite for 1 of 2 items, the first 'green'"
+    with Progress(disable=True) as progress, pytest.raises(VectorError, match=reason):
+        Embedder(encoder, None, progress).texts(["red", "green"])
+
+
+def test_figures_that_are_none_are_null_in_json(tmp_path: Path) -> None:
+    nothing = Measure("group", "name", float("nan"), None, 0)
+    finding = Finding((nothing,), {"curve": [[1, float("inf")]]})
+    result = make_result("retrieval/none", {"seed": 0}, finding, 1.0, "now")
+    file = write_result(tmp_path, result)
+    content = json.loads(file.read_text(), parse_constant=pytest.fail)
+    assert content["measures"][0]["value"] is None
+    assert content["details"] == {"curve": [[1, None]]}
+    (measure,) = read_result(file).measures
+    assert np.isnan(measure.value)
+
+
+def test_names_of_shipped_prompt_sets_are_not_for_others(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('official = ["{}"]', encoding="utf-8")
+    with pytest.raises(ConfigError, match="official: is what a shipped set is called"):
+        read_prompt_sets(file)
