@@ -57,9 +57,15 @@ class Report:
     without_plots: bool
 
 
-def build(models: Sequence[Model], baseline: Baseline | None) -> Report:
-    """Tables of the paper, then every family, then what determined it all."""
-    found = find_cautions(models)
+def build(models: Sequence[Model], baseline: Baseline | None, broken: Sequence[str] = ()) -> Report:
+    """Headlines, tables of the paper, then every family, then what determined it all.
+
+    Args:
+        models: The columns.
+        baseline: One of them, to which differences are taken; None without.
+        broken: Of each result that could not be read why.
+    """
+    found = find_cautions(models, broken, baseline.model if baseline else None)
     shown = [part for part in PAPER_TABLES if is_measured(part, models)]
     sections = [_opening(models, baseline, found, has_published=bool(shown))]
     for part in shown:
@@ -154,8 +160,9 @@ def _families(
 
 def _heading(task: str, models: Sequence[Model]) -> str:
     name = task.partition("/")[2]
-    data = next(m.results[task] for m in models if task in m.results).determined_by["data"]
-    title = TITLES.get(name) or f"{data.get('title') or name}, split {data['split']}"
+    result = next(model.results[task] for model in models if task in model.results)
+    data = result.determined_by["data"]
+    title = TITLES.get(name) or f"{result.title or name}, split {data['split']}"
     return f"{title}: {data['records']:,} records ({task})"
 
 

@@ -1,14 +1,13 @@
 """What else makes figures differ: limits, splits, prompts, pictures that were left out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from core.evaluation.report.likeness import differing, other_prompts, why_not_paired
 from core.evaluation.report.models import Model, tasks_of
 from core.evaluation.report.names import TITLES
 from core.evaluation.report.published import official_counts, protocol_notes
 from core.evaluation.result import Result
-from core.evaluation.zero_shot import OFFICIAL
 
 _PUBLISHED_PREPROCESS = {
     "retrieval": "retrieval",
@@ -21,10 +20,11 @@ _PUBLISHED_PREPROCESS = {
 _FEWER = "fewer pictures than the whole split"
 _LEFT_OUT = "pictures that could not be read are left out"
 _SQUARES = "squares made otherwise than for the published figures (--preprocess)"
-_PROMPTS = "other prompts than the official ones (--prompts), so no published figure is like it"
+_PROMPTS = "other prompts than the usual ones (--prompts), so no published figure is like it"
 _MIXED = "results of different models in one folder; measure them again"
 _DIFFER = "figures of models that are not of the same thing"
-_NO_PAIRS = "not the same pictures were left out of all models, so no paired test is made"
+_NO_PAIRS = "no paired test is made"
+_BROKEN = "results that cannot be read are missing here"
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,18 @@ class Caution:
     """Of which tasks; empty where it is of all."""
 
 
-def find_cautions(models: Sequence[Model]) -> list[Caution]:
-    """All there is to know."""
-    found = [*_of_results(models), *_between(models)]
+def find_cautions(
+    models: Sequence[Model], broken: Sequence[str] = (), base: Model | None = None
+) -> list[Caution]:
+    """All there is to know.
+
+    Args:
+        models: All of the report.
+        broken: Of each result that could not be read why.
+        base: With whom the others are compared; None for the first that did a task.
+    """
+    found = [*_of_results(models), *_between(models, base)]
+    found += [Caution(_BROKEN, why, frozenset()) for why in broken]
     there = {task for model in models for task in model.results}
     noted = [Caution(text, "", tasks) for text, tasks in protocol_notes() if there & tasks]
     return [*found, *noted]
@@ -97,33 +106,32 @@ def _of_result(task: str, result: Result) -> Iterator[tuple[str, str]]:
     usual, own = _PUBLISHED_PREPROCESS.get(family), protocol.get("preprocess")
     if usual and own not in (None, usual) and name in TITLES:
         yield _SQUARES, f"{task} by {own} where {usual} is usual"
-    prompts = protocol.get("prompts", {})
-    if family == "classification" and name in TITLES and OFFICIAL not in prompts:
-        yield _PROMPTS, f"{task} by {', '.join(prompts)}"
+    others = other_prompts(result)
+    if others:
+        yield _PROMPTS, f"{task} by {', '.join(others)}"
 
 
-def _between(models: Sequence[Model]) -> Iterator[Caution]:
+def _between(models: Sequence[Model], base: Model | None) -> Iterator[Caution]:
     """What determined the results of one task, and is not the same for all models."""
     for task in tasks_of(models):
-        having = [(m, m.results[task].determined_by) for m in models if task in m.results]
-        first, base = having[0]
-        for model, other in having[1:]:
-            places = [
-                place
-                for part in ("data", "protocol", "seed")
-                for place in _differing(base[part], other[part], part)
-            ]
-            if places:
-                item = f"{task}, {first.name} and {model.name} in {', '.join(places)}"
-                yield Caution(_DIFFER, item, frozenset({task}))
-        if len({frozenset(model.results[task].left_out) for model, _ in having}) > 1:
-            yield Caution(_NO_PAIRS, task, frozenset({task}))
+        having = [model for model in models if task in model.results]
+        first = base if base is not None and task in base.results else having[0]
+        for model in having:
+            if model is not first:
+                for kind, said in _apart(first.results[task], model.results[task]):
+                    item = f"{task}, {first.name} and {model.name} {said}"
+                    yield Caution(kind, item, frozenset({task}))
 
 
-def _differing(a: Any, b: Any, place: str) -> Iterator[str]:
-    """The keys under which two differ; where one has other keys, the place that holds them."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
-        for key in a:
-            yield from _differing(a[key], b[key], f"{place}.{key}")
-    elif a != b:
-        yield place
+def _apart(one: Result, other: Result) -> Iterator[tuple[str, str]]:
+    places = [
+        place
+        for part in ("data", "protocol", "seed")
+        for place in differing(one.determined_by[part], other.determined_by[part], part)
+    ]
+    if places:
+        yield _DIFFER, f"in {', '.join(places)}"
+    reasons = {why_not_paired(one, other, measure.group) for measure in one.measures}
+    whole = why_not_paired(one, other)
+    for why in sorted(reasons - {""}):
+        yield _NO_PAIRS, f"({why})" if whole else f"where the seed draws ({why})"

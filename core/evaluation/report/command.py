@@ -29,10 +29,10 @@ def report_command(
 ) -> None:
     """Write tables and plots of results, beside what was published: Markdown, CSV and HTML."""
     console = Console(highlight=False)
-    models = read_models([*folders, *([baseline] if baseline else [])])
+    models, broken = read_models([*folders, *([baseline] if baseline else [])])
     base = Baseline(_model_of(models, baseline), seed) if baseline else None
     with console.status("comparing and drawing"):
-        found = build(models, base)
+        found = build(models, base, broken)
         files = write_report(out, found)
     for model in models:
         figures = sum(len(result.measures) for result in model.results.values())

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 
 from core.evaluation.measure import Measure
-from core.evaluation.report.document import Row, Table
+from core.evaluation.report.document import Row, Table, Tone
 from core.evaluation.report.figures import (
     PAPER,
+    Delta,
     Figure,
-    delta_cell,
+    delta,
+    marked,
     number,
     printed,
     shown,
-    signed,
 )
 from core.evaluation.report.models import Model
 from core.evaluation.report.published import Key, Published, published
@@ -24,14 +25,13 @@ class Baseline:
         """Of a model; ``seed`` of the draws of the paired tests."""
         self.model = model
         self._seed = seed
-        self._cells: dict[tuple[str, Key], str] = {}
+        self._cells: dict[tuple[str, Key], Delta] = {}
 
-    def cell(self, model: Model, figure: Figure) -> str:
+    def cell(self, model: Model, figure: Figure) -> Delta:
         """The model less the baseline, with the paired test where there is one."""
         at = (model.name, figure.key)
         if at not in self._cells:
-            theirs = figure.of(self.model)
-            self._cells[at] = delta_cell(figure.of(model), theirs, self._seed)
+            self._cells[at] = delta(figure, model, self.model, self._seed)
         return self._cells[at]
 
 
@@ -62,11 +62,11 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
             rows.append(Row((heading,), is_heading=True))
         for figure in members:
             found = [figure.of(model) for model in models]
+            theirs = _beside_ours(figure, models)
             cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
-            cells += [baseline.cell(model, figure) for model in compared] if baseline else []
-            cells += [_to_paper(figure, figure.of(model)) for model in to_paper]
-            cells += [_theirs(figure.published, system, found) for system in systems]
-            rows.append(Row(tuple(cells)))
+            deltas = [baseline.cell(model, figure) for model in compared] if baseline else []
+            deltas += [_to_paper(theirs, figure.of(model)) for model in to_paper]
+            rows.append(_row(cells, deltas, [_theirs(theirs, name, found) for name in systems]))
     return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
 
 
@@ -94,10 +94,10 @@ def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) ->
         found = [figure.of(model) for model in having]
         one = next(measure for measure in found if measure is not None)
         cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
-        cells += [baseline.cell(model, figure) for model in compared] if baseline else []
-        cells += ["" if one.chance is None else number(one, one.chance), _count(found)]
-        cells += [_theirs(beside[figure.key], system, found) for system in systems]
-        rows.append(Row(tuple(cells)))
+        deltas = [baseline.cell(model, figure) for model in compared] if baseline else []
+        rest = ["" if one.chance is None else number(one, one.chance), _count(found)]
+        rest += [_theirs(beside[figure.key], system, found) for system in systems]
+        rows.append(_row(cells, deltas, rest))
     return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
 
 
@@ -157,6 +157,20 @@ def _theirs(rows: Sequence[Published], system: str, found: Sequence[Measure | No
     return printed(row, is_share=_is_share(found, default=row.is_percent))
 
 
-def _to_paper(figure: Figure, mine: Measure | None) -> str:
-    rows = [row for row in figure.published if row.system == PAPER]
-    return signed(mine, mine.value - rows[0].value) if rows and mine is not None else ""
+def _to_paper(published: Sequence[Published], mine: Measure | None) -> Delta:
+    rows = [row for row in published if row.system == PAPER]
+    return marked(mine, mine.value - rows[0].value) if rows and mine is not None else Delta()
+
+
+def _beside_ours(figure: Figure, models: Sequence[Model]) -> tuple[Published, ...]:
+    """What is published, unless a model's figure is by other prompts."""
+    is_like = all(figure.is_like_published(model) for model in models)
+    return figure.published if is_like else ()
+
+
+def _row(cells: Sequence[str], deltas: Sequence[Delta], rest: Sequence[str]) -> Row:
+    tones: list[Tone] = ["" for _ in cells]
+    return Row(
+        (*cells, *(each.text for each in deltas), *rest),
+        tones=(*tones, *(each.tone for each in deltas)),
+    )

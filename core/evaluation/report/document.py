@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+Tone = Literal["", "better", "worse"]
+"""Of a difference."""
 
 
 @dataclass(frozen=True)
@@ -10,6 +14,8 @@ class Row:
 
     cells: tuple[str, ...]
     is_heading: bool = False
+    tones: tuple[Tone, ...] = ()
+    """Of the cells, as far as any has one."""
 
 
 @dataclass(frozen=True)

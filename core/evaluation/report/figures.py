@@ -6,14 +6,20 @@ from dataclasses import dataclass, replace
 
 from core.errors import DataError
 from core.evaluation.measure import Measure
+from core.evaluation.report.document import Tone
+from core.evaluation.report.likeness import is_like_published, why_not_paired
 from core.evaluation.report.models import Model
 from core.evaluation.report.published import Key, Published, published
+from core.evaluation.result import Result
 from core.evaluation.statistics import Difference, compare
 
 _NOTHING = "\N{EN DASH}"
 
 PAPER = "Hyper3-CLIP"
 """Whose published figures differences are taken to."""
+
+_SURE = 0.05
+"""Under this p a difference is shown in colour."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +36,33 @@ class Figure:
     def of(self, model: Model) -> Measure | None:
         """A model's figure, or None where it was not measured."""
         if not self.parts:
-            found = model.find(*self.key)
-            return model.find(*self.otherwise) if found is None and self.otherwise else found
+            return self._found(model)[0]
         measures = [part.of(model) for part in self.parts]
         known = [measure for measure in measures if measure is not None]
         return mean_of(known, self.key) if len(known) == len(measures) else None
+
+    def result_of(self, model: Model) -> Result | None:
+        """The result that holds a model's figure; None of a mean, which is of several."""
+        return None if self.parts else self._found(model)[1]
+
+    def is_like_published(self, model: Model) -> bool:
+        """Whether a model's figure is by the same prompts as the published ones."""
+        if self.parts:
+            return all(part.is_like_published(model) for part in self.parts)
+        result = self.result_of(model)
+        return result is None or is_like_published(result)
 
     @property
     def published(self) -> tuple[Published, ...]:
         """What others have published for it."""
         return published().get(self.key, ())
+
+    def _found(self, model: Model) -> tuple[Measure | None, Result | None]:
+        for key in (self.key, self.otherwise):
+            measure = model.find(*key) if key else None
+            if key and measure is not None:
+                return measure, model.results[key[0]]
+        return None, None
 
 
 def mean_of(measures: Sequence[Measure], key: Key) -> Measure:
@@ -109,25 +132,48 @@ def signed(measure: Measure, delta: float) -> str:
     return f"{round(delta, 3) + 0.0:+.3f}"
 
 
-def against(mine: Measure, theirs: Measure, seed: int) -> Difference | str:
-    """The paired difference of a figure of two models, or why there is none."""
-    if mine.outcomes is None or theirs.outcomes is None:
-        return "no outcomes were kept to pair"
-    if not (mine.is_headline and theirs.is_headline):
-        return "not a headline figure"
-    try:
-        return compare(mine.outcomes, theirs.outcomes, seed)
-    except DataError as error:
-        return str(error)
+@dataclass(frozen=True)
+class Delta:
+    """A difference as a cell of a table."""
+
+    text: str = ""
+    tone: Tone = ""
 
 
-def delta_cell(mine: Measure | None, theirs: Measure | None, seed: int) -> str:
+def delta(figure: Figure, model: Model, base: Model, seed: int) -> Delta:
     """A model less the baseline: ``+1.2 [0.4, 2.0] p=0.004``; without a test where none can be."""
+    mine, theirs = figure.of(model), figure.of(base)
     if mine is None or theirs is None:
-        return ""
-    found = against(mine, theirs, seed)
-    if isinstance(found, str):
-        return signed(mine, mine.value - theirs.value)
+        return Delta()
+    found = _tested(figure, model, base, seed)
+    if found is None:
+        return marked(mine, mine.value - theirs.value)
     low, high = signed(mine, found.low), signed(mine, found.high)
     p = f"p={found.p:.3f}" if found.p >= 0.001 else "p<0.001"
-    return f"{signed(mine, found.delta)} [{low}, {high}] {p}"
+    return marked(mine, found.delta, f" [{low}, {high}] {p}", is_sure=found.p < _SURE)
+
+
+def marked(measure: Measure, difference: float, more: str = "", *, is_sure: bool = True) -> Delta:
+    """A difference and whether it is for the better; in a word where less is better."""
+    text = signed(measure, difference)
+    if not math.isfinite(difference) or text.strip("+-0.") == "":
+        return Delta(f"{text}{more}")
+    tone: Tone = "better" if (difference < 0) == measure.is_lower_better else "worse"
+    word = f" {tone}" if measure.is_lower_better else ""
+    return Delta(f"{text}{word}{more}", tone if is_sure else "")
+
+
+def _tested(figure: Figure, model: Model, base: Model, seed: int) -> Difference | None:
+    """The paired difference of a headline figure of the same items of two models."""
+    mine, theirs = figure.of(model), figure.of(base)
+    ours, others = figure.result_of(model), figure.result_of(base)
+    if mine is None or theirs is None or ours is None or others is None:
+        return None
+    if not (mine.is_headline and theirs.is_headline and mine.outcomes and theirs.outcomes):
+        return None
+    if why_not_paired(ours, others, mine.group):
+        return None
+    try:
+        return compare(mine.outcomes, theirs.outcomes, seed)
+    except DataError:  # of other pictures after all
+        return None

@@ -9,7 +9,8 @@ from typing import Any
 
 from core.errors import DataError
 from core.evaluation.measure import Measure
-from core.evaluation.result import Result, read_results
+from core.evaluation.report.likeness import called_here
+from core.evaluation.result import Result, read_result
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,40 @@ class Model:
         return first
 
     def find(self, task: str, group: str, name: str) -> Measure | None:
-        """A figure of a task, or None; in a group ``*`` stands for any characters."""
+        """A figure of a task, or None; in a group ``*`` stands for any characters.
+
+        The shipped prompt sets are known by what they say, whatever a result calls them.
+        """
         result = self.results.get(task)
-        named = [m for m in result.measures if m.name == name] if result else []
+        if result is None:
+            return None
+        group = called_here(result, group)
+        named = [m for m in result.measures if m.name == name]
         exact = [measure for measure in named if measure.group == group]
         alike = (measure for measure in named if fnmatchcase(measure.group, group))
         return exact[0] if exact else next(alike, None)
 
 
-def read_models(folders: Sequence[Path]) -> list[Model]:
+def read_models(folders: Sequence[Path]) -> tuple[list[Model], list[str]]:
     """One model a folder; a folder of such folders stands for all of them.
 
+    Returns:
+        The models, and of each result that cannot be read why: the others are there without it.
+
     Raises:
-        DataError: A folder holds no results, or one is broken.
+        DataError: A folder holds no results, or there is none that can be read.
     """
     found = [folder for given in folders for folder in _model_folders(given)]
     found = list(dict.fromkeys(folder.resolve() for folder in found))
-    results = [(folder, read_results(folder)) for folder in found]
+    broken: list[str] = []
+    results = [(folder, each) for folder in found if (each := _read(folder, broken))]
+    if not results:
+        raise DataError("; ".join(broken))
+    return _named(results), broken
+
+
+def _named(results: Sequence[tuple[Path, list[Result]]]) -> list[Model]:
+    """Each by its own name; those of one name with what tells them apart."""
     names = Counter(_name(each) for _, each in results)
     models: list[Model] = []
     for folder, each in results:
@@ -61,6 +79,19 @@ def read_models(folders: Sequence[Path]) -> list[Model]:
 def tasks_of(models: Sequence[Model]) -> list[str]:
     """All tasks that any of the models did, sorted."""
     return sorted({task for model in models for task in model.results})
+
+
+def _read(folder: Path, broken: list[str]) -> list[Result]:
+    """The results of a model by task; why some are not there is added to ``broken``."""
+    results, files = [], sorted(folder.glob("*/*.json"))
+    if not files:
+        raise DataError(f"{folder}: holds no results; `hyper3 eval` writes them")
+    for file in files:
+        try:
+            results.append(read_result(file))
+        except DataError as error:
+            broken.append(str(error))
+    return sorted(results, key=lambda result: result.task)
 
 
 def _model_folders(folder: Path) -> Iterator[Path]:

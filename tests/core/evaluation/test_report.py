@@ -70,7 +70,7 @@ def recalls(share_of_hits: float) -> list[Measure]:
 
 
 def report_of(*folders: Path, baseline: Path | None = None) -> Report:
-    models = read_models([*folders, *([baseline] if baseline else [])])
+    models, _ = read_models([*folders, *([baseline] if baseline else [])])
     base = next((m for m in models if baseline and m.folder == baseline.resolve()), None)
     return build(models, Baseline(base) if base else None)
 
@@ -224,7 +224,7 @@ def test_every_figure_is_a_row_of_the_csv_and_reads_back_exactly(tmp_path: Path)
     measure = share("image to text", "R@5", [True, True, False])
     put(tmp_path / "mine", "retrieval/flickr30k", [measure])
     put(tmp_path / "mine", "structure/own", [Measure("=1+1", "@x", 1 / 3, None, 3, "number")])
-    models = read_models([tmp_path / "mine"])
+    models, _ = read_models([tmp_path / "mine"])
     rows = list(csv.DictReader(render_csv(models, MEANS).splitlines()))
     assert [float(row["value"]) for row in rows] == [measure.value, 1 / 3]
     assert [row["published Hyper3-CLIP"] for row in rows] == ["0.954", ""]
@@ -237,14 +237,14 @@ def test_every_figure_is_a_row_of_the_csv_and_reads_back_exactly(tmp_path: Path)
 def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         put(tmp_path / folder, "retrieval/own", recalls(0.5), model="same")
-    names = [model.name for model in read_models([tmp_path / "a", tmp_path / "b"])]
+    names = [model.name for model in read_models([tmp_path / "a", tmp_path / "b"])[0]]
     assert len(set(names)) == 2
 
 
 def test_a_folder_of_models_stands_for_all_of_them(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         put(tmp_path / folder, "retrieval/own", recalls(0.5))
-    assert [model.name for model in read_models([tmp_path])] == ["a", "b"]
+    assert [model.name for model in read_models([tmp_path])[0]] == ["a", "b"]
 
 
 def test_the_command_writes_all_files_for_a_folder_of_two_tasks(

@@ -37,7 +37,7 @@ def make(tmp_path: Path) -> Make:
             determined_by = {"encoder": encoder, "data": data, "protocol": {}, "seed": 0}
             finding = Finding(tuple(measures), kept)
             write_result(folder, make_result(task, determined_by, finding, 1.0, "now"))
-        (model,) = read_models([folder])
+        ((model,), _) = read_models([folder])
         return model
 
     return of
