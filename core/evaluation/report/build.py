@@ -19,7 +19,7 @@ from core.evaluation.report.document import (
     words,
 )
 from core.evaluation.report.families import family_blocks
-from core.evaluation.report.models import Model, tasks_of
+from core.evaluation.report.models import Model, data_title, families_of
 from core.evaluation.report.names import TITLES
 from core.evaluation.report.paper import (
     MEANS,
@@ -30,6 +30,7 @@ from core.evaluation.report.paper import (
 )
 from core.evaluation.report.published import not_found, published
 from core.evaluation.report.spreadsheet import render_csv
+from core.evaluation.report.summary import summary
 from core.evaluation.result import Result
 from core.evaluation.suites import KINDS, SUITES
 
@@ -39,11 +40,14 @@ _INTRODUCTION = (
 )
 _PUBLISHED = (
     "The last columns of the paper's tables are what others have published; where a cell is empty, "
-    "no source that could be read had the number. † was read in notes of others on the paper."
+    "no source that could be read had the number, or ours is by other prompts. † was read in notes "
+    "of others on the paper."
 )
 _DIFFERENCES = (
     "Δ is a model less the baseline on the same pictures, with the interval and the two-sided p of "
-    "a paired bootstrap where outcomes were kept."
+    "a paired bootstrap where outcomes were kept. Green is better, red is worse, bold has p under "
+    "0.05; where less is better a word says which it is. Tests are not corrected for their number: "
+    "of twenty between equals one has p under 0.05."
 )
 
 
@@ -67,7 +71,9 @@ def build(models: Sequence[Model], baseline: Baseline | None, broken: Sequence[s
     """
     found = find_cautions(models, broken, baseline.model if baseline else None)
     shown = [part for part in PAPER_TABLES if is_measured(part, models)]
+    glance = summary(models, baseline)
     sections = [_opening(models, baseline, found, has_published=bool(shown))]
+    sections += [glance] if glance else []
     for part in shown:
         notes = told(found, SUITES[part.suite])
         blocks = paper_section(part, models, baseline)
@@ -99,7 +105,7 @@ def _opening(
     has_published: bool,
 ) -> Section:
     rows = [_model_row(model, baseline) for model in models]
-    header = ("model", "space", "curvature", "logit scale", "fingerprint", "tasks", "of it")
+    header = ("model", "space", "curvature", "logit scale", "fingerprint", "tasks", "about")
     said = [_INTRODUCTION, *([_DIFFERENCES] if baseline else [])]
     said += [_PUBLISHED] if has_published else []
     plots = (
@@ -139,16 +145,10 @@ def _families(
 ) -> Iterator[Section]:
     """A section a family: all figures of its tasks, with plots and listings."""
     in_tables = {task for suite in shown for task in SUITES[suite]}
-    order = list(KINDS)
-    families = sorted(
-        {task.partition("/")[0] for task in tasks_of(models)},
-        key=lambda family: order.index(family) if family in order else len(order),
-    )
-    for family in families:
+    for family, tasks in families_of(models).items():
         blocks: list[Block] = (
             [Text(f"What is measured: {KINDS[family].about}.")] if family in KINDS else []
         )
-        tasks = [task for task in tasks_of(models) if task.partition("/")[0] == family]
         blocks += family_blocks(family, tasks, models)
         for task in tasks:
             blocks.append(Text(_heading(task, models), is_heading=True))
@@ -159,11 +159,10 @@ def _families(
 
 
 def _heading(task: str, models: Sequence[Model]) -> str:
-    name = task.partition("/")[2]
-    result = next(model.results[task] for model in models if task in model.results)
-    data = result.determined_by["data"]
-    title = TITLES.get(name) or f"{result.title or name}, split {data['split']}"
-    return f"{title}: {data['records']:,} records ({task})"
+    data = next(m.results[task] for m in models if task in m.results).determined_by["data"]
+    title = data_title(task, models)
+    split = "" if task.partition("/")[2] in TITLES else f", split {data['split']}"
+    return f"{title}{split}: {data['records']:,} records ({task})"
 
 
 def _sources() -> Section:

@@ -51,7 +51,7 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
     to_paper = models if PAPER in systems and len(models) <= _MOST_DIFFERENCES else []
     header = [
         "",
-        *(_own_heading(model, baseline) for model in models),
+        *_headings(models, baseline),
         *(f"Δ {model.name}" for model in compared),
         *(f"{model.name} less {PAPER}" for model in to_paper),
         *systems,
@@ -63,11 +63,21 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
         for figure in members:
             found = [figure.of(model) for model in models]
             theirs = _beside_ours(figure, models)
-            cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
-            deltas = [baseline.cell(model, figure) for model in compared] if baseline else []
+            cells, deltas = _ours(figure, models, baseline)
             deltas += [_to_paper(theirs, figure.of(model)) for model in to_paper]
             rows.append(_row(cells, deltas, [_theirs(theirs, name, found) for name in systems]))
     return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
+
+
+def overview(groups: Groups, models: Sequence[Model], baseline: Baseline | None) -> Table:
+    """Figures of several tasks: models, differences and chance."""
+    compared = _compared(models, baseline)
+    header = ["", *_headings(models, baseline), *(f"Δ {model.name}" for model in compared)]
+    rows = []
+    for heading, members in groups:
+        rows.append(Row((heading,), is_heading=True))
+        rows += [_row(*_ours(f, models, baseline), [_chance(f, models)]) for f in members]
+    return Table((*header, "chance"), tuple(rows))
 
 
 def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) -> Table:
@@ -79,7 +89,7 @@ def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) ->
     systems = _in_order({row.system: None for rows in beside.values() for row in rows})
     header = [
         "",
-        *(_own_heading(model, baseline) for model in having),
+        *_headings(having, baseline),
         *(f"Δ {model.name}" for model in compared),
         "chance",
         "of",
@@ -92,10 +102,8 @@ def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) ->
             group = figure.key[1]
             rows.append(Row((group,), is_heading=True))
         found = [figure.of(model) for model in having]
-        one = next(measure for measure in found if measure is not None)
-        cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
-        deltas = [baseline.cell(model, figure) for model in compared] if baseline else []
-        rest = ["" if one.chance is None else number(one, one.chance), _count(found)]
+        cells, deltas = _ours(figure, having, baseline)
+        rest = [_chance(figure, having), _count(found)]
         rest += [_theirs(beside[figure.key], system, found) for system in systems]
         rows.append(_row(cells, deltas, rest))
     return Table(tuple(header), tuple(rows), published_from=len(header) - len(systems))
@@ -130,14 +138,30 @@ def _compared(models: Sequence[Model], baseline: Baseline | None) -> list[Model]
     return [model for model in models if model.name != baseline.model.name]
 
 
-def _own_heading(model: Model, baseline: Baseline | None) -> str:
-    is_base = baseline is not None and baseline.model.name == model.name
-    return f"{model.name} (baseline)" if is_base else model.name
+def _headings(models: Sequence[Model], baseline: Baseline | None) -> list[str]:
+    base = baseline.model.name if baseline else None
+    return [f"{m.name} (baseline)" if m.name == base else m.name for m in models]
+
+
+def _ours(
+    figure: Figure, models: Sequence[Model], baseline: Baseline | None
+) -> tuple[list[str], list[Delta]]:
+    """The name of a figure with each model's value, and the differences to the baseline."""
+    found = [figure.of(model) for model in models]
+    cells = [_label(figure, found), *("" if m is None else shown(m) for m in found)]
+    compared = _compared(models, baseline)
+    return cells, [baseline.cell(model, figure) for model in compared] if baseline else []
+
+
+def _chance(figure: Figure, models: Sequence[Model]) -> str:
+    found = (figure.of(model) for model in models)
+    one = next(measure for measure in found if measure is not None)
+    return "" if one.chance is None else number(one, one.chance)
 
 
 def _label(figure: Figure, found: Sequence[Measure | None]) -> str:
     is_down = any(measure.is_lower_better for measure in found if measure is not None)
-    return f"{figure.label} ↓" if is_down else figure.label
+    return f"{figure.label}\N{NO-BREAK SPACE}↓" if is_down else figure.label
 
 
 def _count(found: Sequence[Measure | None]) -> str:

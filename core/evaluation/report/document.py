@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Tone = Literal["", "better", "worse"]
-"""Of a difference."""
+Tone = Literal["", "better", "worse", "better sure", "worse sure"]
+"""Of a difference: which way it goes, and whether it is more than chance."""
 
 
 @dataclass(frozen=True)

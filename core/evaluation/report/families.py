@@ -45,6 +45,7 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
         name = task.partition("/")[2]
         for place, model, templates in kept(task, "templates", models):
             label = f"{name}, {model.name}" if len(models) > 1 else name
+            label = model.name if len(tasks) == 1 else label
             values = [each["accuracy"] * 100 for each in templates]
             sets = {
                 measure.name: measure.value * 100
@@ -53,9 +54,10 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
             }
             rows.append(plots.Prompts(place, label, values, sets))
             ordered = sorted(templates, key=lambda each: float(each["accuracy"]))
+            ends = (("best", ordered[-1]), ("worst", ordered[0])) if len(ordered) > 1 else ()
             extremes += [
                 (f"{label}, {say}", f"{each['accuracy'] * 100:.1f}", str(each["template"]))
-                for say, each in (("best", ordered[-1]), ("worst", ordered[0]))
+                for say, each in ends
             ]
     if not rows:
         return []
@@ -66,6 +68,8 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
             "tangents are averaged (marks)."
         )
         blocks.append(plots.prompt_dots("prompts", caption, rows, "accuracy, %"))
+    if not extremes:
+        return blocks
     header = ("", "accuracy, %", "template")
     return [*blocks, Text("The best and the worst template:"), words(header, extremes, code=[2])]
 

@@ -19,7 +19,7 @@ PAPER = "Hyper3-CLIP"
 """Whose published figures differences are taken to."""
 
 _SURE = 0.05
-"""Under this p a difference is shown in colour."""
+"""Under this p a difference is taken for more than chance."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def signed(measure: Measure, delta: float) -> str:
         return _NOTHING
     if measure.unit == "share":
         return f"{round(delta * 100, 1) + 0.0:+.1f}"  # no -0.0
-    return f"{round(delta, 3) + 0.0:+.3f}"
+    return f"{round(delta, 3) + 0.0:+.4g}"
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,21 @@ def delta(figure: Figure, model: Model, base: Model, seed: int) -> Delta:
     return marked(mine, found.delta, f" [{low}, {high}] {p}", is_sure=found.p < _SURE)
 
 
-def marked(measure: Measure, difference: float, more: str = "", *, is_sure: bool = True) -> Delta:
-    """A difference and whether it is for the better; in a word where less is better."""
+def marked(measure: Measure, difference: float, more: str = "", *, is_sure: bool = False) -> Delta:
+    """A difference and whether it is for the better; in a word where less is better.
+
+    A mean radius, or how many texts a path meets, is not better for being large: what is neither
+    a headline nor set against chance, and not better when small, has no tone.
+    """
     text = signed(measure, difference)
-    if not math.isfinite(difference) or text.strip("+-0.") == "":
+    has_aim = measure.is_lower_better or measure.is_headline or measure.chance is not None
+    if not has_aim or not math.isfinite(difference) or not text.strip("+-0."):
         return Delta(f"{text}{more}")
-    tone: Tone = "better" if (difference < 0) == measure.is_lower_better else "worse"
-    word = f" {tone}" if measure.is_lower_better else ""
-    return Delta(f"{text}{word}{more}", tone if is_sure else "")
+    is_better = (difference < 0) == measure.is_lower_better
+    word = f" {'better' if is_better else 'worse'}" if measure.is_lower_better else ""
+    if is_sure:
+        return Delta(f"{text}{word}{more}", "better sure" if is_better else "worse sure")
+    return Delta(f"{text}{word}{more}", "better" if is_better else "worse")
 
 
 def _tested(figure: Figure, model: Model, base: Model, seed: int) -> Difference | None:

@@ -35,7 +35,7 @@ def render_html(document: Document) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         f"<title>{title}</title>\n<style>\n{style}{DARK_STYLE}</style>\n</head>\n<body>\n"
-        f"<header><h1>{title}</h1><nav>{links}</nav></header>\n<main>\n{body}\n</main>\n"
+        f"<header><h1>{title}</h1></header>\n<nav>{links}</nav>\n<main>\n{body}\n</main>\n"
         "</body>\n</html>\n"
     )
 
@@ -80,7 +80,7 @@ def _folded(title: str, content: str) -> str:
 def _table(block: Table) -> str:
     words = ' class="words"' if block.is_words else ""
     header = "".join(
-        f'<th scope="col"{_tone(block, column)}>{escape(cell)}</th>'
+        f'<th scope="col"{_class(block, None, column)}>{escape(cell)}</th>'
         for column, cell in enumerate(block.header)
     )
     rows = "\n".join(_row(block, row) for row in block.rows)
@@ -95,7 +95,7 @@ def _row(block: Table, row: Row) -> str:
     if row.is_heading:
         return f'<tr class="group"><th colspan="{len(block.header)}">{first}</th></tr>'
     cells = "".join(
-        f"<td{_tone(block, column)}>{_cell(block, column, cell)}</td>"
+        f"<td{_class(block, row, column)}{_label(block, column)}>{_cell(block, column, cell)}</td>"
         for column, cell in enumerate(row.cells[1:], 1)
     )
     return f'<tr><th scope="row">{_cell(block, 0, row.cells[0])}</th>{cells}</tr>'
@@ -106,6 +106,13 @@ def _cell(block: Table, column: int, cell: str) -> str:
     return f"<code>{text}</code>" if column in block.code_columns and text else text
 
 
-def _tone(block: Table, column: int) -> str:
+def _class(block: Table, row: Row | None, column: int) -> str:
     theirs = block.published_from is not None and column >= block.published_from
-    return ' class="theirs"' if theirs else ""
+    tone = row.tones[column] if row and column < len(row.tones) else ""
+    name = "theirs" if theirs else tone
+    return f' class="{name}"' if name else ""
+
+
+def _label(block: Table, column: int) -> str:
+    """The heading of a cell of words, for windows that are too narrow for columns."""
+    return f' data-label="{escape(block.header[column])}"' if block.is_words else ""

@@ -10,7 +10,9 @@ from typing import Any
 from core.errors import DataError
 from core.evaluation.measure import Measure
 from core.evaluation.report.likeness import called_here
+from core.evaluation.report.names import TITLES
 from core.evaluation.result import Result, read_result
+from core.evaluation.suites import KINDS
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,24 @@ def _named(results: Sequence[tuple[Path, list[Result]]]) -> list[Model]:
 def tasks_of(models: Sequence[Model]) -> list[str]:
     """All tasks that any of the models did, sorted."""
     return sorted({task for model in models for task in model.results})
+
+
+def families_of(models: Sequence[Model]) -> dict[str, list[str]]:
+    """The tasks of each family, in the order of `hyper3 eval --list`."""
+    order = list(KINDS)
+    found: dict[str, list[str]] = {}
+    for task in tasks_of(models):
+        found.setdefault(task.partition("/")[0], []).append(task)
+    known = [family for family in order if family in found]
+    return {family: found[family] for family in (*known, *(found.keys() - set(order)))}
+
+
+def data_title(task: str, models: Sequence[Model]) -> str:
+    """What the data of a task are called; of a file its name and its folder's."""
+    name = task.partition("/")[2]
+    titles = (model.results[task].title for model in models if task in model.results)
+    title = TITLES.get(name) or next(filter(None, titles), name)
+    return "/".join(Path(title).parts[-2:]) if title.endswith(".jsonl") else title
 
 
 def _read(folder: Path, broken: list[str]) -> list[Result]:

@@ -108,7 +108,7 @@ def test_prompts_show_each_template_and_name_the_best_and_the_worst(make: Make) 
     assert isinstance(plot, Plot)
     assert "official" in text_of(plot)
     cells = [row.cells for row in table.rows]  # type: ignore[union-attr]
-    assert cells == [("own, best", "60.0", "the {}"), ("own, worst", "20.0", "a {}")]
+    assert cells == [("one, best", "60.0", "the {}"), ("one, worst", "20.0", "a {}")]
 
 
 def test_models_of_different_part_caps_make_the_sweep(make: Make) -> None:
