@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from core.errors import ConfigError
+from core.errors import ConfigError, DataError
 from core.evaluation.report.build import build
 from core.evaluation.report.compare import Baseline
 from core.evaluation.report.models import Model, read_models
@@ -30,7 +30,7 @@ def report_command(
     """Write tables and plots of results, beside what was published: Markdown, CSV and HTML."""
     console = Console(highlight=False)
     models, broken = read_models([*folders, *([baseline] if baseline else [])])
-    base = Baseline(_model_of(models, baseline), seed) if baseline else None
+    base = Baseline(_model_of(models, baseline, broken), seed) if baseline else None
     with console.status("comparing and drawing"):
         found = build(models, base, broken)
         files = write_report(out, found)
@@ -50,8 +50,11 @@ def report_command(
         )
 
 
-def _model_of(models: Sequence[Model], folder: Path) -> Model:
+def _model_of(models: Sequence[Model], folder: Path, broken: Sequence[str]) -> Model:
     found = [model for model in models if model.folder == folder.resolve()]
+    unread = [why for why in broken if why.startswith(f"{folder.resolve()}/")]
+    if not found and unread:
+        raise DataError("; ".join(unread))
     if not found:
         below = ", ".join(m.folder.name for m in models if m.folder.parent == folder.resolve())
         raise ConfigError(f"{folder}: a baseline is one model; name one of {below}")

@@ -46,7 +46,8 @@ Groups = Sequence[tuple[str, Sequence[Figure]]]
 def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | None) -> Table:
     """A table of the paper: models, differences, and the published systems."""
     figures = [figure for _, rows in groups for figure in rows]
-    systems = _in_order({row.system: None for f in figures for row in f.published})
+    beside = {figure.key: _beside_ours(figure, models) for figure in figures}
+    systems = _in_order({row.system: None for rows in beside.values() for row in rows})
     compared = _compared(models, baseline)
     to_paper = models if PAPER in systems and len(models) <= _MOST_DIFFERENCES else []
     header = [
@@ -62,7 +63,7 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
             rows.append(Row((heading,), is_heading=True))
         for figure in members:
             found = [figure.of(model) for model in models]
-            theirs = _beside_ours(figure, models)
+            theirs = beside[figure.key]
             cells, deltas = _ours(figure, models, baseline)
             deltas += [_to_paper(theirs, figure.of(model)) for model in to_paper]
             rows.append(_row(cells, deltas, [_theirs(theirs, name, found) for name in systems]))

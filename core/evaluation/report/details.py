@@ -91,7 +91,7 @@ def _radii(task: str, found: Found) -> list[Block]:
 
 def _classes(task: str, found: Found) -> list[Block]:
     """Average precision by class, of the first variant of names."""
-    by_model = [(place, model, next(iter(listed.values()))) for place, model, listed in found]
+    by_model = [(place, model, _known(next(iter(of.values())), "ap")) for place, model, of in found]
     first = sorted(by_model[0][2], key=lambda each: -float(each["ap"]))
     names = [str(each["name"]) for each in first]
     if can_plot() and 0 < len(names) <= _MOST_CLASSES:
@@ -111,6 +111,11 @@ def _classes(task: str, found: Found) -> list[Block]:
     )
     heading = " / ".join(model.name for _, model, _ in by_model)
     return [Listing("Average precision of each class, %", ((heading, lines),))]
+
+
+def _known(rows: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The rows that have a number; of nothing there is none."""
+    return [row for row in rows if row[key] is not None]
 
 
 def _histogram(task: str, found: Found) -> list[Block]:

@@ -44,6 +44,7 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
     for task in tasks:
         name = task.partition("/")[2]
         for place, model, templates in kept(task, "templates", models):
+            templates = [each for each in templates if each["accuracy"] is not None]
             label = f"{name}, {model.name}" if len(models) > 1 else name
             label = model.name if len(tasks) == 1 else label
             values = [each["accuracy"] * 100 for each in templates]

@@ -1,3 +1,4 @@
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,6 +88,16 @@ def test_classes_are_listed_where_they_are_too_many_to_draw(make: Make) -> None:
     assert isinstance(listing, Listing)
     assert listing.items[0][0] == "a / b"
     assert listing.items[0][1][0] == "class 79: 79.0 / 79.0"
+
+
+def test_a_class_without_a_figure_is_in_no_list(make: Make) -> None:
+    classes = [{"name": "dog", "ap": 0.5}, {"name": "unseen", "ap": math.nan}]
+    (plot,) = task_blocks(
+        "multilabel/own", [make("one", {"multilabel/own": {"classes": {"a": classes}}})]
+    )
+    assert isinstance(plot, Plot)
+    assert "dog" in text_of(plot)
+    assert "unseen" not in text_of(plot)
 
 
 def test_data_sets_share_a_picture_of_their_reliability(make: Make) -> None:

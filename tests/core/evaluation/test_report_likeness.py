@@ -1,0 +1,319 @@
+"""What may stand beside each other in a report, and what may be tested against each other."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import DataError
+from core.evaluation.measure import Finding, Measure, Outcomes
+from core.evaluation.report.build import Report, build
+from core.evaluation.report.command import report_command
+from core.evaluation.report.compare import Baseline
+from core.evaluation.report.document import Row, Table
+from core.evaluation.report.html import render_html
+from core.evaluation.report.markdown import render_markdown
+from core.evaluation.report.models import read_models
+from core.evaluation.result import make_result, write_result
+from core.prompts import prompt_sets
+
+PHOTO = list(prompt_sets()["photo"])
+OTHER = ["a drawing of a {}."]
+OTHER_PROMPTS = "other prompts than the usual ones"
+NO_TEST = "no paired test is made"
+
+
+def hits(group: str, name: str, right: int, **changes: Any) -> Measure:
+    """A share of a hundred pictures, the first ``right`` of which are hits."""
+    values = np.arange(100) < right
+    outcomes = Outcomes("mean", values, np.arange(100))
+    return Measure(
+        group, name, right / 100, 0.1, 100, outcomes=outcomes, **{"is_headline": True, **changes}
+    )
+
+
+def write(
+    folder: Path,
+    task: str,
+    measures: Sequence[Measure],
+    *,
+    prompts: Mapping[str, Sequence[str]] | None = None,
+    protocol: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+    fingerprint: str = "",
+    name: str = "",
+    seed: int = 0,
+    left_out: tuple[str, ...] = (),
+    title: str = "",
+) -> Path:
+    determined_by = {
+        "encoder": {
+            "name": name or folder.name,
+            "fingerprint": fingerprint or folder.name,
+            "space": {"geometry": "euclidean"},
+            "logit_scale": None,
+            "about": {"step": 1},
+        },
+        "data": {"split": "test", "digest": "a", "records": 100_000, "limit": None, **(data or {})},
+        "protocol": {**(protocol or {}), **({} if prompts is None else {"prompts": prompts})},
+        "seed": seed,
+        "versions": {},
+    }
+    finding = Finding(tuple(measures), {}, left_out)
+    return write_result(folder, make_result(task, determined_by, finding, 1.0, "now", title))
+
+
+def report_of(*folders: Path, baseline: Path | None = None) -> Report:
+    models, broken = read_models([*folders, *([baseline] if baseline else [])])
+    base = [model for model in models if baseline and model.folder == baseline.resolve()]
+    return build(models, Baseline(base[0]) if base else None, broken)
+
+
+def tables(report: Report, title: str) -> list[Table]:
+    (part,) = [each for each in report.document.sections if each.title.startswith(title)]
+    return [block for block in part.blocks if isinstance(block, Table)]
+
+
+def cells(table: Table, label: str) -> dict[str, str]:
+    """Cells by their heading, of the last row under a label."""
+    row = [row for row in table.rows if row.cells[0].replace("\N{NO-BREAK SPACE}", " ") == label][
+        -1
+    ]
+    return dict(zip(table.header, row.cells, strict=True))
+
+
+def said(report: Report) -> str:
+    return " ".join(report.cautions)
+
+
+def delta(one: Path, other: Path, title: str, label: str = "R@1") -> tuple[str, str]:
+    """The difference of two results of a family, and the cautions."""
+    report = report_of(one, baseline=other)
+    return cells(tables(report, title)[0], label)[f"Δ {one.name}"], said(report)
+
+
+# ------------------------------------------------------------------------------ prompts
+
+MULTILABEL = ("multilabel/voc2007-all", "raw tokens", "mAP, ties in insertion order")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "is_like"),
+    [
+        ({"photo": PHOTO}, True),
+        ({"mine": PHOTO}, True),
+        ({"mine": OTHER}, False),
+        ({"photo": OTHER}, False),
+        ({"photo": PHOTO, "mine": OTHER}, False),
+    ],
+)
+def test_nothing_published_stands_beside_figures_by_other_prompts(
+    tmp_path: Path, prompts: dict[str, list[str]], is_like: bool
+) -> None:
+    task, group, name = MULTILABEL
+    write(tmp_path / "m", task, [hits(group, name, 50)], prompts=prompts)
+    report = report_of(tmp_path / "m")
+    found = cells(tables(report, "Table 4")[0], f"{name}, names {group}")
+    assert found["m"].startswith("50.0")
+    assert found.get("Hyper3-CLIP", "") == ("78.20" if is_like else "")
+    assert found.get("m less Hyper3-CLIP", "") == ("-28.2" if is_like else "")
+    (row,) = csv.DictReader(report.spreadsheet.splitlines())
+    assert row["published Hyper3-CLIP"] == ("0.782" if is_like else "")
+    assert (OTHER_PROMPTS in said(report)) is not is_like
+
+
+@pytest.mark.parametrize("name", ["official", "mine"])
+def test_a_set_passes_as_the_official_one_by_what_it_says_and_not_by_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    group = f"{name} prompts, names of x"
+    official = list(prompt_sets()["cifar10"])
+    for folder, templates in (("right", official), ("wrong", OTHER)):
+        write(
+            tmp_path / folder,
+            "classification/cifar10",
+            [hits(group, "mean per class", 50)],
+            prompts={name: templates},
+        )
+    right, wrong = (report_of(tmp_path / folder) for folder in ("right", "wrong"))
+    found = cells(tables(right, "Table 3")[0], "CIFAR-10")
+    assert (found["right"][:4], found["UNCHA"]) == ("50.0", "90.4")
+    assert OTHER_PROMPTS not in said(right)
+    assert OTHER_PROMPTS in said(wrong)
+    if name == "official":
+        assert cells(tables(wrong, "Table 3")[0], "CIFAR-10").get("UNCHA", "") == ""
+    else:  # the table has no figure by this set
+        assert not any(part.title.startswith("Table 3") for part in wrong.document.sections)
+
+
+def test_a_set_of_the_prompts_family_is_named_only_if_it_takes_a_shipped_name(
+    tmp_path: Path,
+) -> None:
+    usual = {"official": list(prompt_sets()["food101"]), "photo": PHOTO}
+    for folder, sets in (("more", usual | {"mine": OTHER}), ("false", usual | {"photo": OTHER})):
+        write(
+            tmp_path / folder,
+            "prompts/food101",
+            [hits("prompt sets", n, 9) for n in sets],
+            prompts=sets,
+        )
+    assert OTHER_PROMPTS not in said(report_of(tmp_path / "more"))
+    assert "prompts/food101 by photo" in said(report_of(tmp_path / "false"))
+
+
+def test_prompts_of_ones_own_data_are_usual_if_any_shipped_set_is_as_they_are(
+    tmp_path: Path,
+) -> None:
+    measures = [hits("photo prompts, names of x", "mean per class", 50)]
+    for folder, prompts in (("usual", {"photo": PHOTO}), ("other", {"mine": OTHER})):
+        write(tmp_path / folder, "classification/own", measures, prompts=prompts)
+    assert OTHER_PROMPTS not in said(report_of(tmp_path / "usual"))
+    assert "classification/own by mine" in said(report_of(tmp_path / "other"))
+
+
+def test_an_average_of_unknown_prompts_stands_in_a_row_of_its_own(tmp_path: Path) -> None:
+    measure = hits("official prompts, names of x", "mean per class", 50)
+    write(tmp_path / "m", "classification/cifar10", [measure])
+    (table, *_) = tables(report_of(tmp_path / "m"), "Table 3")
+    printed = cells(table, "average, Food-101, CUB and Flowers by the photo prompt")
+    assert (printed["Hyper3-CLIP"], printed["UNCHA"]) == ("47.84", "")
+    unknown = cells(table, "average, as published, by which prompts of the three is not known")
+    assert (unknown["Hyper3-CLIP"], unknown["UNCHA"]) == ("", "47.41")
+
+
+# -------------------------------------------------------------------------- paired tests
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data": {"digest": "b"}}, "data.digest"),
+        ({"data": {"limit": 50}}, "data.limit"),
+        ({"protocol": {"gallery": "half"}}, "protocol.gallery"),
+        ({"left_out": ("a.jpg: torn",)}, "not the same pictures were left out"),
+    ],
+)
+def test_different_items_are_not_paired(
+    tmp_path: Path, changes: Mapping[str, Any], why: str
+) -> None:
+    write(tmp_path / "a", "retrieval/own", [hits("average", "R@1", 80)], **changes)
+    write(tmp_path / "b", "retrieval/own", [hits("average", "R@1", 40)])
+    difference, cautions = delta(tmp_path / "a", tmp_path / "b", "Retrieval")
+    assert difference == "+40.0"
+    assert NO_TEST in cautions
+    assert why in cautions.partition(NO_TEST)[2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data": {"pictures": "b"}}, {"title": "other"}, {"data": {"title": "other"}}],
+)
+def test_titles_and_times_of_change_forbid_no_test_and_are_no_caution(
+    tmp_path: Path, changes: Mapping[str, Any]
+) -> None:
+    same = {"pictures": "a", "title": "own"} if "data" in changes else {}
+    changed = {**changes, "data": {**same, **changes.get("data", {})}}
+    write(tmp_path / "a", "retrieval/own", [hits("average", "R@1", 80)], **changed)
+    write(tmp_path / "b", "retrieval/own", [hits("average", "R@1", 40)], data=same)
+    difference, cautions = delta(tmp_path / "a", tmp_path / "b", "Retrieval")
+    assert "] p" in difference
+    assert cautions == ""
+
+
+def test_other_seeds_forbid_the_tests_of_what_they_draw(tmp_path: Path) -> None:
+    groups = [f"own captions against {rule} negatives, x" for rule in ("fixed", "seeded")]
+    for folder, right, seed in (("a", 80, 0), ("b", 40, 1)):
+        measures = [hits(group, f"AP {group.split()[3]}", right) for group in groups]
+        write(tmp_path / folder, "chains/own", measures, seed=seed)
+    fixed, cautions = delta(tmp_path / "a", tmp_path / "b", "Chains", "AP fixed")
+    seeded, _ = delta(tmp_path / "a", tmp_path / "b", "Chains", "AP seeded")
+    assert "] p" in fixed
+    assert seeded == "+40.0"
+    assert "where the seed draws" in cautions
+
+
+# --------------------------------------------------------------------- better and worse
+
+
+def test_a_difference_is_marked_as_better_or_worse(tmp_path: Path) -> None:
+    less = {"is_lower_better": True, "is_headline": False}
+    for folder, right in (("a", 80), ("b", 40)):
+        radius = Measure("radius", "mean", right, None, 9, unit="number")
+        measures = [hits("x", "up", right), hits("x", "down", right, **less), radius]
+        write(tmp_path / folder, "retrieval/own", measures)
+    report = report_of(tmp_path / "a", baseline=tmp_path / "b")
+    tones = {row.cells[0]: row.tones for row in tables(report, "Retrieval")[0].rows}
+    assert tones["up"][-1] == "better sure"
+    assert tones["down\N{NO-BREAK SPACE}↓"][-1] == "worse"
+    assert tones["mean"][-1] == ""
+    page, text = render_html(report.document), render_markdown(report.document)
+    assert '<td class="worse">+40.0 worse</td>' in page
+    assert ".worse { color" in page
+    assert "| +40.0 worse |" in text
+
+
+# ------------------------------------------------------------- what cannot be read, names
+
+
+@pytest.mark.parametrize("ending", ["json", "npz"])
+def test_a_broken_result_is_named_and_the_others_are_shown(
+    tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "results" / "a", "pairs/own", [hits("x", "y", 50)])
+    broken = write(tmp_path / "results" / "a", "retrieval/own", [hits("average", "R@1", 50)])
+    alone = write(tmp_path / "results" / "b", "retrieval/own", [hits("average", "R@1", 50)])
+    for file in (broken, alone):
+        part = file.with_suffix(f".{ending}")
+        part.write_bytes(part.read_bytes()[:30])
+    report_command([tmp_path / "results"], out=tmp_path / "out")
+    console = capsys.readouterr().out
+    assert "a: 1 figures of 1 tasks" in console
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for file in (broken, alone):
+        assert str(file) in console
+        assert str(file) in page
+    with pytest.raises(DataError, match="retrieval/own"):
+        read_models([tmp_path / "results" / "b"])
+
+
+def test_a_baseline_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        file = write(tmp_path / folder, "retrieval/own", [hits("average", "R@1", 50)])
+    file.write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match=r"b/retrieval/own\.json: not a result"):
+        report_command([tmp_path / "a"], out=tmp_path / "out", baseline=tmp_path / "b")
+
+
+def test_folders_of_one_model_name_are_told_apart_by_fingerprint(tmp_path: Path) -> None:
+    for folder, fingerprint in (("a", "1234567890"), ("b", "abcdefghij")):
+        measures = [hits("average", "R@1", 50)]
+        write(tmp_path / folder, "retrieval/own", measures, name="same", fingerprint=fingerprint)
+    (table, *_) = tables(report_of(tmp_path / "a", tmp_path / "b"), "Retrieval")
+    assert table.header[1:3] == ("same (12345678)", "same (abcdefgh)")
+
+
+# -------------------------------------------------------------------------- the first page
+
+
+def test_the_summary_has_one_figure_a_task_and_the_mean_of_many(tmp_path: Path) -> None:
+    for name in ("dtd", "pets", "cars", "food101", "eurosat"):
+        measures = [hits("x", "top-1", 10), hits("x", "mean per class", 50)]
+        write(tmp_path / "m", f"classification/{name}", measures)
+    write(tmp_path / "m", "retrieval/own", [hits("average", "R@1", 20)], title="/a/b/own.jsonl")
+    (table,) = tables(report_of(tmp_path / "m"), "At a glance")
+    rows = [row.cells[:2] for row in table.rows if not row.is_heading]
+    assert rows == [
+        ("b/own.jsonl: average, R@1", "20.0"),
+        ("mean per class, mean of 5 data sets", "50.0"),
+    ]
+    assert table.rows[0] == Row(("Retrieval",), is_heading=True)
+
+
+def test_words_bring_their_heading_for_windows_too_narrow_for_columns(tmp_path: Path) -> None:
+    write(tmp_path / "m", "retrieval/own", [hits("average", "R@1", 20)])
+    page = render_html(report_of(tmp_path / "m").document)
+    assert '<td data-label="about">step 1</td>' in page
+    assert "attr(data-label)" in page
