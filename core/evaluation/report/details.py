@@ -91,7 +91,7 @@ def _radii(task: str, found: Found) -> list[Block]:
 
 def _classes(task: str, found: Found) -> list[Block]:
     """Average precision by class, of the first variant of names."""
-    by_model = [(place, model, _known(next(iter(of.values())), "ap")) for place, model, of in found]
+    by_model = [(place, model, known(next(iter(of.values())), "ap")) for place, model, of in found]
     first = sorted(by_model[0][2], key=lambda each: -float(each["ap"]))
     names = [str(each["name"]) for each in first]
     if can_plot() and 0 < len(names) <= _MOST_CLASSES:
@@ -113,7 +113,7 @@ def _classes(task: str, found: Found) -> list[Block]:
     return [Listing("Average precision of each class, %", ((heading, lines),))]
 
 
-def _known(rows: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+def known(rows: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """The rows that have a number; of nothing there is none."""
     return [row for row in rows if row[key] is not None]
 
@@ -135,10 +135,24 @@ def _traversals(task: str, found: Found) -> list[Block]:
     return [
         Listing(
             f"Texts from a picture to the root: {model.name}, {task}",
-            tuple((str(each["picture"]), _steps(each["steps"])) for each in walks),
+            (
+                *((str(each["picture"]), _steps(each["steps"])) for each in walks if _meets(each)),
+                *_alone(sum(not _meets(each) for each in walks)),
+            ),
         )
         for _, model, walks in found
     ]
+
+
+def _meets(walk: dict[str, Any]) -> bool:
+    """Whether there is any text on the way to the root, which ends every path."""
+    return len(walk["steps"]) > 1
+
+
+def _alone(count: int) -> list[tuple[str, tuple[str, ...]]]:
+    """What stands for the paths on which there is nothing."""
+    paths = "path meets" if count == 1 else "paths meet"
+    return [(f"{count:,} {paths} no text, the root alone", ())] if count else []
 
 
 def _interpolations(task: str, found: Found) -> list[Block]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from core.evaluation.report import plots
 from core.evaluation.report.canvas import can_plot
-from core.evaluation.report.details import kept
+from core.evaluation.report.details import kept, known
 from core.evaluation.report.document import Block, Text, words
 from core.evaluation.report.models import Model
 
@@ -43,8 +43,8 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
     rows, extremes = [], []
     for task in tasks:
         name = task.partition("/")[2]
-        for place, model, templates in kept(task, "templates", models):
-            templates = [each for each in templates if each["accuracy"] is not None]
+        for place, model, listed in kept(task, "templates", models):
+            templates = known(listed, "accuracy")
             label = f"{name}, {model.name}" if len(models) > 1 else name
             label = model.name if len(tasks) == 1 else label
             values = [each["accuracy"] * 100 for each in templates]

@@ -147,6 +147,15 @@ def test_paths_are_listed_with_the_name_of_their_picture(make: Make) -> None:
     assert listing.items == (("dog.jpg", ("a dog (1.00, radius 1.250)", "[root] (0.00)")),)
 
 
+def test_paths_that_meet_nothing_are_counted(make: Make) -> None:
+    root = {"text": "[root]", "at": 1.0, "radius": 0.0}
+    walks = [{"picture": name, "steps": [root]} for name in ("a.jpg", "b.jpg")]
+    model = make("one", {"traversal/own": {"traversals": walks}})
+    (listing,) = task_blocks("traversal/own", [model])
+    assert isinstance(listing, Listing)
+    assert listing.items == (("2 paths meet no text, the root alone", ()),)
+
+
 def test_without_matplotlib_the_report_says_what_to_install(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
