@@ -46,8 +46,8 @@ _PUBLISHED = (
 _DIFFERENCES = (
     "Δ is a model less the baseline on the same pictures, with the interval and the two-sided p of "
     "a paired bootstrap where outcomes were kept. In the page green is better, red is worse, and "
-    "bold has p under 0.05; where less is better a word says which it is. Tests are not corrected for their number: "
-    "of twenty between equals one has p under 0.05."
+    "bold has p under 0.05; where less is better a word says which it is. Tests are not corrected "
+    "for their number: of twenty between equals one has p under 0.05."
 )
 
 

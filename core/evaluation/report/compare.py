@@ -162,7 +162,7 @@ def _chance(figure: Figure, models: Sequence[Model]) -> str:
 
 def _label(figure: Figure, found: Sequence[Measure | None]) -> str:
     is_down = any(measure.is_lower_better for measure in found if measure is not None)
-    return f"{figure.label}\N{NO-BREAK SPACE}↓" if is_down else figure.label
+    return f"{figure.label} ↓" if is_down else figure.label
 
 
 def _count(found: Sequence[Measure | None]) -> str:

@@ -1,6 +1,5 @@
 """The results of models, side by side."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -66,14 +65,18 @@ def read_models(folders: Sequence[Path]) -> tuple[list[Model], list[str]]:
 
 def _named(results: Sequence[tuple[Path, list[Result]]]) -> list[Model]:
     """Each by its own name; those of one name with what tells them apart."""
-    names = Counter(_name(each) for _, each in results)
     models: list[Model] = []
     for folder, each in results:
         name = _name(each)
-        if names[name] > 1:
+        alike = [(other, its) for other, its in results if _name(its) == name]
+        same = [other for other, its in alike if _fingerprint(its) == _fingerprint(each)]
+        if len(same) < len(alike):
             name = f"{name} ({_fingerprint(each)[:8]})"
+        if len(same) > 1:
+            has_own = len({other.name for other in same}) == len(same)
+            name = f"{name} in {folder.name if has_own else folder.parent.name}"
         if any(name == model.name for model in models):
-            name = f"{name}, {folder.name} #{len(models) + 1}"
+            name = f"{name} #{len(models) + 1}"
         models.append(Model(name, folder, {result.task: result for result in each}))
     return models
 

@@ -101,6 +101,13 @@ def test_a_page_asks_for_nothing_from_elsewhere() -> None:
     assert " src=" not in page.replace("src=x", "")
 
 
+def test_words_bring_their_heading_for_windows_too_narrow_for_columns() -> None:
+    table = words(("model", "about"), [("m", "step 1")])
+    page = render_html(Document("a", (Section("b", (table,)),)))
+    assert '<td data-label="about">step 1</td>' in page
+    assert "attr(data-label)" in page
+
+
 def test_markdown_names_the_files_of_its_plots() -> None:
     assert "](plots/a-plot.svg)" in render_markdown(everywhere("a"))
 
