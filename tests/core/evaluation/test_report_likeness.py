@@ -170,16 +170,6 @@ def test_prompts_of_ones_own_data_are_usual_if_any_shipped_set_is_as_they_are(
     assert "classification/own by mine" in said(report_of(tmp_path / "other"))
 
 
-def test_an_average_of_unknown_prompts_stands_in_a_row_of_its_own(tmp_path: Path) -> None:
-    measure = hits("official prompts, names of x", "mean per class", 50)
-    write(tmp_path / "m", "classification/cifar10", [measure])
-    (table, *_) = tables(report_of(tmp_path / "m"), "Table 3")
-    printed = cells(table, "average, Food-101, CUB and Flowers by the photo prompt")
-    assert (printed["Hyper3-CLIP"], printed["UNCHA"]) == ("47.84", "")
-    unknown = cells(table, "average, as published, by which prompts of the three is not known")
-    assert (unknown["Hyper3-CLIP"], unknown["UNCHA"]) == ("", "47.41")
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -274,23 +264,22 @@ def test_a_baseline_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         report_command([tmp_path / "a"], out=tmp_path / "out", baseline=tmp_path / "b")
 
 
-def test_folders_of_one_model_name_are_told_apart_by_fingerprint(tmp_path: Path) -> None:
-    for folder, fingerprint in (("a", "1234567890"), ("b", "abcdefghij")):
-        measures = [hits("average", "R@1", 50)]
-        write(tmp_path / folder, "retrieval/own", measures, name="same", fingerprint=fingerprint)
-    (table, *_) = tables(report_of(tmp_path / "a", tmp_path / "b"), "Retrieval")
-    assert table.header[1:3] == ("same (12345678)", "same (abcdefgh)")
-
-
-@pytest.mark.parametrize("places", [("x/a", "y/a"), ("a/x", "a/y")])
-def test_folders_of_one_model_are_told_apart_by_their_place(
-    tmp_path: Path, places: tuple[str, str]
+@pytest.mark.parametrize(
+    ("folders", "fingerprints", "names"),
+    [
+        (("x", "y"), ("1234567890", "abcdefghij"), ["same (12345678)", "same (abcdefgh)"]),
+        (("x/a", "y/a"), ("1", "1"), ["same in x", "same in y"]),
+        (("a/x", "a/y"), ("1", "1"), ["same in x", "same in y"]),
+    ],
+)
+def test_models_of_one_name_are_told_apart_by_fingerprint_or_place(
+    tmp_path: Path, folders: list[str], fingerprints: list[str], names: list[str]
 ) -> None:
-    folders = [tmp_path / place for place in places]
-    for folder in folders:
-        write(folder, "retrieval/own", [hits("x", "R@1", 50)], name="same", fingerprint="1")
-    (table, *_) = tables(report_of(*folders), "Retrieval")
-    assert table.header[1:3] == ("same in x", "same in y")
+    for folder, fingerprint in zip(folders, fingerprints, strict=True):
+        measures = [hits("x", "y", 50)]
+        write(tmp_path / folder, "pairs/own", measures, name="same", fingerprint=fingerprint)
+    models, _ = read_models([tmp_path / folder for folder in folders])
+    assert [model.name for model in models] == names
 
 
 def test_the_summary_has_one_figure_a_task_and_the_mean_of_many(tmp_path: Path) -> None:
