@@ -99,12 +99,10 @@ def rank(
     own = _own(images, texts, owner, space)
     best = np.full(len(images), -np.inf)
     np.maximum.at(best, owner, own)
-    image_grain, text_grain = space.grain(images), space.grain(texts)
-    text_bar = own - image_grain.max() * text_grain
-    image_bar = best - text_grain.max() * image_grain
+    grains = space.grain(images), space.grain(texts)
 
     def count(start: int) -> tuple[Indices, Indices]:
-        return _ahead(images, texts, owner, space, start, image_bar, text_bar)
+        return _ahead(images, texts, owner, space, start, best, own, grains)
 
     images_before = np.zeros(len(texts), np.intp)
     texts_before = [np.empty(0, np.intp)]
@@ -142,14 +140,16 @@ def places_of_right(
     """
     images, texts = finite_points(images, space), finite_points(texts, space)
     asking, items = (images, texts) if queries == "images" else (texts, images)
-    slack = space.grain(asking) * space.grain(items).max()
+    grain, item_grain = space.grain(asking), space.grain(items)
 
     def block(start: int) -> list[Indices]:
         some = asking[start : start + _IMAGES]
         ranking = (
             space.ranking(texts, some).T if queries == "images" else space.ranking(some, images)
         )
-        return [_places(row, right[q], slack[q]) for q, row in enumerate(ranking, start)]
+        return [
+            _places(row, right[q], grain[q] * item_grain) for q, row in enumerate(ranking, start)
+        ]
 
     found = each_block(block, range(0, len(asking), _IMAGES))
     return [places for places_of_block in found for places in places_of_block]
@@ -173,9 +173,11 @@ def finite_points(points: Points, space: Space) -> npt.NDArray[np.float64]:
     return space.restore(points.astype(np.float64))
 
 
-def _places(ranking: npt.NDArray[np.float64], right: Indices, slack: float) -> Indices:
-    own = np.sort(ranking[right] - slack)[::-1]
-    wrong = np.delete(ranking, right)
+def _places(
+    ranking: npt.NDArray[np.float64], right: Indices, slack: npt.NDArray[np.float64]
+) -> Indices:
+    own = np.sort(ranking[right])[::-1]
+    wrong = np.delete(ranking + slack, right)
     wrong = np.sort(wrong[wrong >= own[-1]])
     before = len(wrong) - np.searchsorted(wrong, own, side="left")
     return before + np.arange(len(own))
@@ -187,10 +189,27 @@ def _ahead(
     owner: Indices,
     space: Space,
     start: int,
-    image_bar: npt.NDArray[np.float64],
-    text_bar: npt.NDArray[np.float64],
+    best: npt.NDArray[np.float64],
+    own: npt.NDArray[np.float64],
+    grains: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
 ) -> tuple[Indices, Indices]:
-    """Wrong pairs of one block of images that reach a bar: for each text, and each image of it."""
+    """Wrong pairs of one block of images that are as near as the right ones, or nearer.
+
+    Args:
+        images: All, as the other arguments are of all.
+        texts: All.
+        owner: The image of each text.
+        space: Of both.
+        start: Where the block begins.
+        best: The ranking of each image with the nearest of its own texts.
+        own: The ranking of each text with its own image.
+        grains: Of the images and of the texts. Each pair has its own bar: one far picture would
+            coarsen a common one for all others.
+
+    Returns:
+        Counts for each text, and for each image of the block.
+    """
+    image_grain, text_grain = grains
     block = slice(start, start + _IMAGES)
     mine = np.flatnonzero(owner // _IMAGES == start // _IMAGES)
     per_text = np.zeros(len(texts), np.intp)
@@ -198,10 +217,11 @@ def _ahead(
     for first in range(0, len(texts), _TEXTS):
         tile = slice(first, first + _TEXTS)
         ranking = space.ranking(texts[tile], images[block])
+        ranking += text_grain[tile, None] * image_grain[block]
         here = mine[slice(*np.searchsorted(mine, (first, first + _TEXTS)))]
         ranking[here - first, owner[here] - start] = -np.inf  # what is right is not ahead of itself
-        per_text[tile] = np.count_nonzero(ranking >= text_bar[tile, None], axis=1)
-        per_image += np.count_nonzero(ranking >= image_bar[block], axis=0)
+        per_text[tile] = np.count_nonzero(ranking >= own[tile, None], axis=1)
+        per_image += np.count_nonzero(ranking >= best[block], axis=0)
     return per_text, per_image
 
 

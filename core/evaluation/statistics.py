@@ -7,11 +7,16 @@ cluster was drawn, so that every statistic is computed under weights and nothing
 Average precision rises when positives are drawn twice, since they then stand beside themselves:
 its draws are moved back by the mean of that. In simulations of 100 and 500 pictures the intervals
 of a mean average precision then held the truth in 89 to 94% of cases, and in 81 to 87% before.
+
+A mean of hits over classes stays one over all of them: each class that a draw can miss has one
+further item in every draw, right as often as items are (A. Agresti and B. Caffo add items likewise,
+"Simple and effective confidence intervals", 2000). In simulations of 2 to 60 classes, of 18 and 2
+items or of one each, intervals then held the truth in 85% of cases or more; in 68 to 95% where a
+class that is missed was passed over.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +25,11 @@ from core.errors import DataError
 from core.evaluation import metrics
 from core.evaluation.blocks import each_block
 from core.evaluation.measure import Measure, Outcomes
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.floating[Any]]
-"""``(draws, clusters)``: how often each cluster counts."""
+from core.evaluation.weighted import Counts, Floats, weighted
 
 RESAMPLES = 1_000
 _RISING = ("ap", "map")
+_Z = 1.959964  # of a 95% interval of the normal distribution
 _AT_ONCE = 1_000_000  # weights of one block: 4 MB a thread, times three
 
 
@@ -79,11 +82,17 @@ def interval(outcomes: Outcomes, seed: int, resamples: int = RESAMPLES) -> tuple
 
 
 def with_intervals(measures: Iterable[Measure], seed: int) -> tuple[Measure, ...]:
-    """The measures, the headline ones that have outcomes with their intervals."""
+    """The measures, the headline ones that have outcomes with their intervals.
+
+    A mean of hits alone, or of misses alone, does not vary when it is drawn again. Its bounds are
+    those of E. B. Wilson ("Probable inference", 1927) for as many items as there are clusters.
+    """
     found = []
     for measure in measures:
-        if measure.is_headline and measure.outcomes is not None and np.isfinite(measure.value):
-            low, high = interval(measure.outcomes, seed)
+        outcomes = measure.outcomes
+        if measure.is_headline and outcomes is not None and np.isfinite(measure.value):
+            is_certain = _is_certain(outcomes)
+            low, high = _wilson(outcomes) if is_certain else interval(outcomes, seed)
             found.append(replace(measure, low=low, high=high))
         else:
             found.append(measure)
@@ -116,108 +125,76 @@ def compare(a: Outcomes, b: Outcomes, seed: int, resamples: int = RESAMPLES) -> 
     return Difference(compute(a) - compute(b), low, high, p)
 
 
-def weighted(outcomes: Outcomes) -> Callable[[Counts], Floats]:
-    """The statistic as a function of counts, ``(draws, clusters)`` to ``(draws,)``.
-
-    Clusters are those that occur, in rising order. All counts 1 give `compute`. NaN where a draw
-    holds nothing that the statistic is of.
-    """
-    cluster = np.unique(outcomes.cluster, return_inverse=True)[1].reshape(-1)
-    values, labels = outcomes.values, outcomes.labels
-    if outcomes.statistic == "mean":
-        return _mean(values, cluster)
-    if labels is None:
-        raise ValueError(f"outcomes of {outcomes.statistic} need labels")
-    if outcomes.statistic == "per_class":
-        return _per_class(values, labels, cluster)
-    if outcomes.statistic == "map":
-        columns = [
-            _curve(values[:, column], labels[:, column], cluster, "ap")
-            for column in np.flatnonzero(labels.any(axis=0))
-        ]
-        return lambda counts: _mean_of_known(np.stack([column(counts) for column in columns], 1))
-    return _curve(values, labels, cluster, outcomes.statistic)
-
-
-def _mean(values: npt.NDArray[Any], cluster: npt.NDArray[np.intp]) -> Callable[[Counts], Floats]:
-    sums = np.bincount(cluster, weights=values)
-    items = np.bincount(cluster).astype(np.float64)
-    return lambda counts: _ratio(counts @ sums, counts @ items)
-
-
-def _per_class(
-    values: npt.NDArray[Any], labels: npt.NDArray[Any], cluster: npt.NDArray[np.intp]
-) -> Callable[[Counts], Floats]:
-    order = np.argsort(labels, kind="stable")
-    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-    value, owner = values[order].astype(np.float64), cluster[order]
-
-    def statistic(counts: Counts) -> Floats:
-        weights = counts.take(owner, axis=1)
-        items = np.add.reduceat(weights, starts, axis=1)
-        return _mean_of_known(_ratio(np.add.reduceat(weights * value, starts, axis=1), items))
-
-    return statistic
-
-
-def _curve(
-    scores: npt.NDArray[Any],
-    labels: npt.NDArray[Any],
-    cluster: npt.NDArray[np.intp],
-    statistic: str,
-) -> Callable[[Counts], Floats]:
-    """Average precision or AUROC, equal scores as one step.
-
-    Weights are summed over runs of items: each group of equal scores that holds a positive, and
-    each run of negatives between two such groups.
-    """
-    order = np.argsort(-scores, kind="stable")
-    hits, ordered = labels[order].astype(bool), scores[order]
-    first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    group = np.cumsum(first) - 1  # of each item
-    edges = np.append(np.flatnonzero(first), len(ordered))
-    held = np.unique(group[hits])
-    starts = np.unique(np.concatenate([[0], edges[held], edges[held + 1]]))
-    starts = starts[starts < len(ordered)]
-    run = np.searchsorted(starts, edges[held])
-    owner, owner_of_hit = cluster[order], cluster[order][hits]
-    hit_starts = np.searchsorted(group[hits], held)
-
-    def evaluate(counts: Counts) -> Floats:
-        if not len(held):
-            return np.full(len(counts), np.nan)
-        gained = np.add.reduceat(counts.take(owner_of_hit, axis=1), hit_starts, axis=1)
-        weights = np.add.reduceat(counts.take(owner, axis=1), starts, axis=1)
-        gained, weights = gained.astype(np.float64), weights.astype(np.float64)
-        found, seen = np.cumsum(gained, axis=1), np.cumsum(weights, axis=1)
-        positives = found[:, -1]
-        if statistic == "ap":
-            precision = found / np.maximum(seen[:, run], 1)
-            return _ratio((gained * precision).sum(axis=1), positives)
-        negatives = seen[:, -1] - positives
-        tied = weights[:, run] - gained
-        below = negatives[:, None] - (seen[:, run] - found)
-        return _ratio((gained * (below + tied / 2)).sum(axis=1), positives * negatives)
-
-    return evaluate
-
-
 def _resampled(outcomes: Sequence[Outcomes], seed: int, resamples: int) -> list[Floats]:
     """Each statistic under the same draws, ``(resamples,)``."""
     if not all(len(each.cluster) for each in outcomes):
         return [np.full(resamples, np.nan) for _ in outcomes]
     clusters = len(np.unique(outcomes[0].cluster))
-    statistics = [weighted(each) for each in outcomes]
+    statistics = [_of_draws(each, seed) for each in outcomes]
     items = max(clusters, *(len(each.cluster) for each in outcomes))
     size = max(1, min(resamples, _AT_ONCE // items))
 
     def block(start: int) -> list[Floats]:
         rows = range(start, min(start + size, resamples))
         counts = np.stack([_draw(seed, row, clusters) for row in rows])
-        return [statistic(counts) for statistic in statistics]
+        return [statistic(rows, counts) for statistic in statistics]
 
     blocks = each_block(block, range(0, resamples, size))
     return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _of_draws(outcomes: Outcomes, seed: int) -> Callable[[range, Counts], Floats]:
+    """The statistic of draws, from their numbers and counts."""
+    if outcomes.statistic != "per_class" or not _are_hits(outcomes):
+        statistic = weighted(outcomes)
+        return lambda _, counts: statistic(counts)
+    classes = _can_be_missed(outcomes)
+    extended = weighted(_with_further_items(outcomes, classes))
+    clusters = len(np.unique(outcomes.cluster))
+    chance = (clusters * compute(outcomes) + 1) / (clusters + 2)
+
+    def evaluate(rows: range, counts: Counts) -> Floats:
+        luck = [np.random.default_rng([seed, row, 1]).random(len(classes)) for row in rows]
+        right = (np.stack(luck) < chance).astype(np.float32)
+        return extended(np.concatenate([counts, right, 1 - right], axis=1))
+
+    return evaluate
+
+
+def _can_be_missed(outcomes: Outcomes) -> npt.NDArray[np.intp]:
+    """The classes that some cluster has no item of."""
+    held = np.unique(np.stack([np.asarray(outcomes.labels), outcomes.cluster]), axis=1)[0]
+    classes, clusters = np.unique(held, return_counts=True)
+    return classes[clusters < len(np.unique(outcomes.cluster))]
+
+
+def _with_further_items(outcomes: Outcomes, classes: npt.NDArray[np.intp]) -> Outcomes:
+    """A right item of each class and then a wrong one of each, every one its own cluster."""
+    extra = 2 * len(classes)
+    last = outcomes.cluster.max()
+    return Outcomes(
+        outcomes.statistic,
+        np.concatenate([outcomes.values, np.repeat([1.0, 0.0], len(classes))]),
+        np.concatenate([outcomes.cluster, np.arange(last + 1, last + 1 + extra)]),
+        np.concatenate([np.asarray(outcomes.labels), classes, classes]),
+    )
+
+
+def _is_certain(outcomes: Outcomes) -> bool:
+    """Whether the figure is a mean of hits alone, or of misses alone."""
+    is_mean = outcomes.statistic in ("mean", "per_class")
+    return is_mean and _are_hits(outcomes) and outcomes.values.min() == outcomes.values.max()
+
+
+def _are_hits(outcomes: Outcomes) -> bool:
+    """Whether the values are true or false, not lengths, degrees or differences."""
+    return outcomes.values.dtype == np.bool_
+
+
+def _wilson(outcomes: Outcomes) -> tuple[float, float]:
+    """Bounds of a share of 0 or 1."""
+    open_part = _Z**2 / (len(np.unique(outcomes.cluster)) + _Z**2)
+    return (1 - open_part, 1.0) if outcomes.values.flat[0] else (0.0, open_part)
 
 
 def _draw(seed: int, row: int, clusters: int) -> npt.NDArray[np.float32]:
@@ -241,15 +218,3 @@ def _bounds(drawn: Floats) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.percentile(known, [2.5, 97.5])
     return float(low), float(high)
-
-
-def _ratio(above: Floats, below: Floats) -> Floats:
-    """The quotient, NaN where it is of nothing."""
-    quotient: Floats = np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
-    return quotient
-
-
-def _mean_of_known(values: Floats) -> Floats:
-    """The mean of each row over what is not NaN."""
-    known = np.isfinite(values)
-    return _ratio(np.where(known, values, 0).sum(axis=1), known.sum(axis=1))

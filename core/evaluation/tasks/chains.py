@@ -30,6 +30,10 @@ _NOTES = (
     "By the paper its table has clamped scores, by the documentation of its code signed margins.",
     "Fixed negatives are nearly the same captions for every picture.",
 )
+_ONE_RULE = (
+    f"No picture has more than {NEGATIVES} negatives, so those drawn would be the fixed ones: they "
+    "have no rows of their own."
+)
 
 Indices = npt.NDArray[np.intp]
 
@@ -146,14 +150,22 @@ def negatives(chain: list[Indices], seed: int) -> dict[Literal["fixed", "seeded"
     Args:
         chain: Of each picture its own texts, the finest last.
         seed: Of the second rule.
+
+    Returns:
+        By rule. Without ``seeded`` where that would take the same: where there are no more than
+        `NEGATIVES` for any picture.
     """
     finest = np.array([own[-1] for own in chain], np.intp)
     generator = np.random.default_rng(seed)
     found: dict[Literal["fixed", "seeded"], list[Indices]] = {"fixed": [], "seeded": []}
+    has_choice = False
     for own in chain:
         wrong = finest[~np.isin(finest, own)]
         found["fixed"].append(wrong[:NEGATIVES])
         found["seeded"].append(generator.permutation(wrong)[:NEGATIVES])
+        has_choice |= len(wrong) > NEGATIVES
+    if not has_choice:
+        del found["seeded"]
     return found
 
 
@@ -181,14 +193,15 @@ def _ties(scores: npt.NDArray[np.float64]) -> dict[str, float]:
 
 def _notes(ties: dict[str, dict[str, float]]) -> list[str]:
     """What a reader should know, also of these figures."""
+    notes = [*_NOTES] if "clamped score, seeded" in ties else [*_NOTES, _ONE_RULE]
     zero = ties["clamped score, fixed"]["zero"]
     if zero < _MANY_ZEROS:
-        return list(_NOTES)
+        return notes
     note = (
         f"{zero:.0%} of the clamped scores are 0, which says nothing of their order: most pictures "
         "lie beside or before the captions, not behind them. The signed margin still orders them."
     )
-    return [*_NOTES, note]
+    return [*notes, note]
 
 
 def _order(chains: _Chains, space: Ordered) -> list[Measure]:
@@ -220,16 +233,19 @@ def _order(chains: _Chains, space: Ordered) -> list[Measure]:
 def _retrieval(
     chains: _Chains, levels: dict[str, tuple[Indices, Indices]], embedder: Embedder
 ) -> list[Measure]:
-    """Recalls both ways among the texts of one level; a tie is a miss."""
+    """Recalls both ways among the texts of one level; a tie is a miss, as in `rank`."""
+    space = embedder.space
     measures = []
     for level, (has, texts) in levels.items():
         distinct, text_of = np.unique(texts, return_inverse=True)
-        right = np.zeros((len(has), len(distinct)), bool)
-        right[np.arange(len(has)), text_of] = True
-        scores = embedder.space.ranking(chains.points[distinct], chains.images[has]).T
+        right = np.arange(len(distinct))[:, None] == text_of
+        points, images = chains.points[distinct], chains.images[has]
+        ranking = space.ranking(points, images)
+        as_near = ranking + space.grain(points)[:, None] * space.grain(images)
+        scores = np.where(right, ranking, as_near)
         for way, way_scores, way_right in (
-            ("image to text", scores, right),
-            ("text to image", scores.T, right.T),
+            ("image to text", scores.T, right.T),
+            ("text to image", scores, right),
         ):
             queries, items = way_scores.shape
             for k in _KS:

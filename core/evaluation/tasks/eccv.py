@@ -23,7 +23,13 @@ from core.evaluation.metrics import chance_of_map_at_r, map_at_r, r_precision
 from core.evaluation.records import Record
 from core.evaluation.retrieval import places_of_right, retrieval
 from core.evaluation.task import Kind, Options
-from core.evaluation.tasks.retrieval import KS, TIES, recalls_as_measures
+from core.evaluation.tasks.retrieval import (
+    KS,
+    PICTURES,
+    TIES,
+    distinct_pictures,
+    recalls_as_measures,
+)
 
 Indices = npt.NDArray[np.intp]
 
@@ -53,6 +59,7 @@ def _protocol(_data: Dataset, options: Options) -> dict[str, Any]:
     return {
         "preprocess": options.preprocess or "retrieval",
         "gallery": "all pictures, and all of their captions",
+        "pictures": PICTURES,
         "right answers": "those of the file of positives that are in the gallery",
         "queries": "those of the file of positives",
         "ties": TIES,
@@ -70,12 +77,14 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
         raise DataError(f"{data.folder}: names no file of further right answers; fetch it again")
     positives = read_positives(data.positives_file)
     _check_captions(data)
-    images = embedder.readable(data.pictures(options.preprocess or "retrieval"))
-    records = [data.records[row] for row in images.rows]
+    distinct, first = distinct_pictures(data.records)
+    preprocess = options.preprocess or "retrieval"
+    images = embedder.readable([data.picture(record, preprocess) for record in distinct])
+    records, rows = [distinct[row] for row in images.rows], first[images.rows]
     captions = [caption for record in records for caption in record.captions]
     owner = np.repeat(np.arange(len(records)), [len(record.captions) for record in records])
     texts = embedder.text_points(captions, "captions")
-    ways = _queries(positives, records, owner, images.rows)
+    ways = _queries(positives, records, owner, rows)
     measures: list[Measure] = []
     for way, asks, of_what in _WAYS:
         queries = ways[way]
@@ -90,7 +99,7 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
         items = len(captions) if asks == "images" else len(records)
         measures += _figures(f"{way}, all right answers", places, queries, items)
     plain = retrieval(images.points, texts, owner, embedder.space, KS)
-    measures += recalls_as_measures(plain, owner, images.rows)
+    measures += recalls_as_measures(plain, owner, rows)
     details = {
         "queries": {way: len(queries.asking) for way, queries in ways.items()},
         "positives": {way: sum(map(len, queries.right)) for way, queries in ways.items()},
@@ -167,13 +176,13 @@ def _figures(
     group: str, places: Sequence[Indices], queries: _Queries, items: int
 ) -> Iterator[Measure]:
     counts = [len(right) for right in queries.right]
-    found = {
+    found: dict[str, tuple[Sequence[float], Sequence[float]]] = {
         "mAP@R": (
             [map_at_r(each) for each in places],
             [chance_of_map_at_r(items, right) for right in counts],
         ),
         "R-Precision": ([r_precision(each) for each in places], [n / items for n in counts]),
-        "R@1": ([float(each[0] == 0) for each in places], [n / items for n in counts]),
+        "R@1": ([bool(each[0] == 0) for each in places], [n / items for n in counts]),
     }
     for name, (values, chances) in found.items():
         yield Measure(

@@ -42,13 +42,17 @@ def measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
     ``details["classes"]`` lists name, positives and average precision by variant.
 
     Raises:
-        DataError: There are no class names, or no picture has a label.
+        DataError: There are no class names, or no picture that can be read has a label.
     """
     rows, positives = _positives(data)
     preprocess = options.preprocess or "retrieval"
     pictures = [data.picture(data.records[row], preprocess) for row in rows]
     found = embedder.readable(pictures)
     rows, positives = rows[found.rows], positives[found.rows]
+    if not positives.any():
+        raise DataError(
+            f"{data.folder}: no picture that has a label can be read; {found.left_out[0]}"
+        )
     measures: list[Measure] = []
     listed: dict[str, Any] = {}
     sets = _prompts(options)

@@ -40,6 +40,8 @@ def protocol(_data: Dataset, options: Options) -> dict[str, Any]:
 def measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
     """The share of pairs that are right, by kind and the mean over kinds.
 
+    The interval of the mean is of a mean over all kinds (`core.evaluation.statistics`): a kind of
+    few pairs, which a draw of the pictures can miss, makes it wider.
     ``details["ties"]`` counts pairs by kind whose captions are equally near.
     """
     asked, left_out = _ask(embedder, data, options)

@@ -1,5 +1,6 @@
 """Image-text retrieval both ways: the left half of the paper's Table 2, and the mean of Table 5."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from core.errors import DataError
 from core.evaluation.dataset import Dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.measure import Finding, Measure, Outcomes
-from core.evaluation.retrieval import Ranks, Recalls, retrieval
+from core.evaluation.records import Record
+from core.evaluation.retrieval import Recalls, retrieval
 from core.evaluation.task import Kind, Options
 
 Indices = npt.NDArray[np.intp]
@@ -19,6 +21,7 @@ CURVE = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 _AVERAGED = (1, 10)
 
 TIES = "a wrong item as near as the right one comes first"
+PICTURES = "records of one picture are one picture, with all their captions"
 
 
 def _applies(data: Dataset) -> bool:
@@ -29,6 +32,7 @@ def _protocol(_data: Dataset, options: Options) -> dict[str, Any]:
     return {
         "preprocess": options.preprocess or "retrieval",
         "gallery": "all pictures, and all of their captions",
+        "pictures": PICTURES,
         "right answers": "any of the picture's own captions; the caption's own picture",
         "ties": TIES,
         "average": "mean of both ways",
@@ -41,8 +45,10 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
     A picture that cannot be read leaves the gallery with its captions. ``details`` holds
     ``recall_curve``: of each way ``[k, recall]`` up to the size of its gallery.
     """
-    images = embedder.readable(data.pictures(options.preprocess or "retrieval"))
-    records = [data.records[row] for row in images.rows]
+    distinct, first = distinct_pictures(data.records)
+    preprocess = options.preprocess or "retrieval"
+    images = embedder.readable([data.picture(record, preprocess) for record in distinct])
+    records = [distinct[row] for row in images.rows]
     captions = [caption for record in records for caption in record.captions]
     if not captions:
         raise DataError(
@@ -56,10 +62,31 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
         "image to text": [[k, found.image_to_text[k]] for k in CURVE if k <= len(captions)],
     }
     return Finding(
-        tuple(recalls_as_measures(found, owner, images.rows)),
+        tuple(recalls_as_measures(found, owner, first[images.rows])),
         {"recall_curve": curve},
         images.left_out,
     )
+
+
+def distinct_pictures(records: Sequence[Record]) -> tuple[list[Record], Indices]:
+    """The records with those of one picture merged, and which record is the first of each.
+
+    A file of one caption a line would otherwise hold a picture several times, and each caption's
+    own would tie with its copies.
+    """
+    groups: dict[Any, list[int]] = {}
+    for row, record in enumerate(records):
+        groups.setdefault((record.image, record.orig_size), []).append(row)
+    merged = [
+        records[rows[0]].model_copy(
+            update={
+                name: tuple(item for row in rows for item in getattr(records[row], name))
+                for name in ("captions", "caption_ids")
+            }
+        )
+        for rows in groups.values()
+    ]
+    return merged, np.array([rows[0] for rows in groups.values()], np.intp)
 
 
 def recalls_as_measures(found: Recalls, owner: Indices, rows: Indices) -> list[Measure]:
@@ -99,11 +126,14 @@ def _recall(way: str, k: int, before: Indices, cluster: Indices, chance: float) 
 
 
 def _average(k: int, found: Recalls, of_text: Indices, of_image: Indices) -> Measure:
-    """The mean of both ways; its outcomes weigh each way one half, however many queries it has."""
-    ranks: Ranks = found.ranks
-    by_text, by_image = ranks.images_before < k, ranks.texts_before[ranks.own > 0] < k
-    half = (len(by_text) + len(by_image)) / 2
-    hits = np.concatenate([by_text * (half / len(by_text)), by_image * (half / len(by_image))])
+    """The mean of both ways, which are the two classes of its outcomes.
+
+    Under resampling too each is one half, however many captions the drawn pictures have.
+    """
+    by_text = found.ranks.images_before < k
+    by_image = found.ranks.texts_before[found.ranks.own > 0] < k
+    hits = np.concatenate([by_text, by_image])
+    way = np.repeat([0, 1], [len(by_text), len(by_image)])
     return Measure(
         "average",
         f"R@{k}",
@@ -111,7 +141,7 @@ def _average(k: int, found: Recalls, of_text: Indices, of_image: Indices) -> Mea
         (found.text_to_image_chance[k] + found.image_to_text_chance[k]) / 2,
         len(hits),
         is_headline=True,
-        outcomes=Outcomes("mean", hits, np.concatenate([of_text, of_image])),
+        outcomes=Outcomes("per_class", hits, np.concatenate([of_text, of_image]), way),
     )
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from core.errors import DataError
 from core.evaluation.measure import Measure, Outcomes, Statistic
 from core.evaluation.metrics import auroc, average_precision, mean_average_precision
-from core.evaluation.statistics import compare, compute, interval, weighted, with_intervals
+from core.evaluation.statistics import compare, compute, interval, with_intervals
+from core.evaluation.weighted import weighted
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "per_class", "ap", "auroc", "map")
 
@@ -87,6 +88,39 @@ def test_about_95_of_100_intervals_hold_the_truth() -> None:
         low, high = interval(outcomes, trial, resamples=300)
         held += low <= 0.4 <= high
     assert 180 <= held <= 199
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.8, 0.5), (0.9, 0.7)])
+def test_intervals_over_a_large_and_a_small_kind_hold_the_truth(
+    chances: tuple[float, float],
+) -> None:
+    generator = np.random.default_rng(0)
+    kind = np.repeat([0, 1], [18, 2])
+    held = 0
+    for trial in range(200):
+        hits = generator.random(20) < np.array(chances)[kind]
+        outcomes = Outcomes("per_class", hits, np.arange(20), kind)
+        low, high = interval(outcomes, trial, resamples=200)
+        held += bool(low <= np.mean(chances) <= high)
+    assert held >= 165
+
+
+@pytest.mark.parametrize("statistic", ["mean", "per_class"])
+def test_hits_alone_or_misses_alone_have_the_bounds_of_wilson(statistic: Statistic) -> None:
+    cluster = np.repeat(np.arange(50), 2)
+    for hit, bounds in ((True, (0.9287, 1)), (False, (0, 0.0713))):  # z² = 3.8415 of 53.8415
+        outcomes = Outcomes(statistic, np.full(100, hit), cluster, np.arange(100) % 3)
+        measure = Measure("g", "n", float(hit), None, 100, is_headline=True, outcomes=outcomes)
+        (found,) = with_intervals([measure], seed=0)
+        assert (found.low, found.high) == pytest.approx(bounds, abs=1e-4)
+
+
+def test_lengths_and_differences_that_are_all_equal_do_not_pass_for_hits() -> None:
+    for statistic in ("mean", "per_class"):
+        outcomes = Outcomes(statistic, np.ones(30), np.arange(30), np.arange(30) % 2)
+        measure = Measure("g", "n", 1.0, None, 30, is_headline=True, outcomes=outcomes)
+        (found,) = with_intervals([measure], seed=0)
+        assert (found.low, found.high) == (1, 1)
 
 
 def test_items_of_one_cluster_do_not_pass_for_independent() -> None:

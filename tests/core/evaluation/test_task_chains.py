@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from core import lorentz
 from core.evaluation.dataset import Dataset, open_dataset
@@ -13,7 +14,7 @@ from core.evaluation.entailment import score_pairs
 from core.evaluation.metrics import auroc, average_precision
 from core.evaluation.task import Options
 from core.evaluation.tasks.chains import KIND, NEGATIVES, negatives
-from core.spaces import Euclidean, Lorentz, Ordered, Product
+from core.spaces import Euclidean, Lorentz, Ordered, Product, Space
 
 Fixture = Callable[..., Any]
 
@@ -41,12 +42,11 @@ def test_own_captions_hold_their_picture_and_others_do_not(
 ) -> None:
     finding = KIND.measure(embed(colours(space)), chained(data), Options())
     found = {(measure.group, measure.name): measure for measure in finding.measures}
-    for rule in ("fixed", "seeded"):
-        for score in ("clamped score", "signed margin"):
-            group = f"own captions against {rule} negatives, {score}"
-            assert found[group, "AP"].value == found[group, "AUROC"].value == 1
-            assert found[group, "AP"].count == 3 * 3 + 3 * 2
-            assert found[group, "AP"].chance == pytest.approx(9 / 15)
+    for score in ("clamped score", "signed margin"):
+        group = f"own captions against fixed negatives, {score}"
+        assert found[group, "AP"].value == found[group, "AUROC"].value == 1
+        assert found[group, "AP"].count == 3 * 3 + 3 * 2
+        assert found[group, "AP"].chance == pytest.approx(9 / 15)
     assert found["the radius grows with the level", "whole chains"].value == 1
     assert found["the radius grows with the level", "whole chains"].chance == pytest.approx(1 / 6)
     levels = [found["mean radius", name].value for name in ("level 1 (most general)", "level 2")]
@@ -107,6 +107,45 @@ def test_a_collapsed_model_ties_everywhere_and_has_the_precision_of_guessing(
         if measure.name == "AUROC":
             assert measure.value == 0.5
     assert finding.details["ties"]["signed margin, fixed"]["distinct"] == 1
+
+
+@pytest.mark.parametrize("space", [Euclidean(), *SPACES])
+def test_a_collapsed_model_retrieves_nothing_at_any_level(
+    data: Path, embed: Fixture, colours: Fixture, space: Space
+) -> None:
+    Image.new("RGB", (8, 8), (200, 110, 70)).save(data.parent / "red.png")
+    dataset = chained(data)
+    mixed = "red green blue red "  # on the sphere a text said again is the same point
+    times = 40 if isinstance(space, Euclidean) else 1
+    records = tuple(
+        dataset.records[0].model_copy(update={"levels": (f"{mixed * (1 + row % times)}{row}",)})
+        for row in range(40)
+    )
+    finding = KIND.measure(embed(colours(space)), replace(dataset, records=records), Options())
+    shares = {measure.value for measure in finding.measures if "level 1" in measure.group}
+    assert shares == {0}
+
+
+def test_drawn_negatives_have_rows_only_where_they_are_others(
+    data: Path, embed: Fixture, colours: Fixture
+) -> None:
+    dataset = chained(data)
+
+    def measured(count: int) -> tuple[set[str], str]:
+        records = tuple(
+            dataset.records[0].model_copy(update={"levels": ("red", f"red {row}")})
+            for row in range(count)
+        )
+        finding = KIND.measure(embed(colours()), replace(dataset, records=records), Options())
+        return {measure.group for measure in finding.measures}, " ".join(finding.details["notes"])
+
+    groups, notes = measured(NEGATIVES + 1)
+    assert "own captions against fixed negatives, signed margin" in groups
+    assert "own captions against seeded negatives, signed margin" not in groups
+    assert "those drawn would be the fixed ones" in notes
+    groups, notes = measured(NEGATIVES + 2)
+    assert "own captions against seeded negatives, signed margin" in groups
+    assert "those drawn" not in notes
 
 
 def test_negatives_are_the_finest_captions_of_others_without_the_own_ones() -> None:

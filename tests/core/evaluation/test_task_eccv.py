@@ -62,6 +62,23 @@ def test_further_right_answers_count_beside_the_original_ones(
             assert compute(measure.outcomes) == pytest.approx(measure.value)
 
 
+def test_one_caption_a_line_gives_the_same_figures(
+    folder: Path, colours: Colours, embed: Embed
+) -> None:
+    def figures() -> list[float]:
+        return [m.value for m in KIND.measure(embed(colours()), open_dataset(folder), Options())
+                .measures]  # fmt: skip
+
+    whole = figures()
+    lines = [
+        {**record, "captions": [caption], "caption_ids": [number]}
+        for record in RECORDS
+        for caption, number in zip(record["captions"], record["caption_ids"], strict=True)
+    ]
+    (folder / "test.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert figures() == whole
+
+
 def test_queries_leave_with_the_picture_that_cannot_be_read(
     folder: Path, colours: Colours, embed: Embed
 ) -> None:

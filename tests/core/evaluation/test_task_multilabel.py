@@ -102,6 +102,16 @@ def test_a_broken_picture_is_left_out(paints: Path, embed: Fixture, colours: Fix
     assert finding.measures[0].outcomes.cluster.tolist() == [0, 1, 3]
 
 
+def test_when_no_labelled_picture_is_left_the_first_that_cannot_be_read_is_named(
+    paints: Path, embed: Fixture, colours: Fixture
+) -> None:
+    paints.write_text(
+        '{"image": "none.png", "labels": [0]}\n{"image": "k.png", "labels": []}', encoding="utf-8"
+    )
+    with pytest.raises(DataError, match=r"no picture that has a label can be read; .*none\.png"):
+        KIND.measure(embed(colours()), open_dataset(paints), Options())
+
+
 def test_what_is_wrong_with_the_labels_is_said(
     paints: Path, embed: Fixture, colours: Fixture
 ) -> None:

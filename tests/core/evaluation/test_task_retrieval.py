@@ -11,10 +11,12 @@ from core.errors import DataError
 from core.evaluation.dataset import open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.metrics import chance_of_map_at_r, map_at_r, r_precision
+from core.evaluation.records import Record
 from core.evaluation.retrieval import places_of_right, rank, retrieval
 from core.evaluation.statistics import compute
 from core.evaluation.task import Options
-from core.evaluation.tasks.retrieval import KIND
+from core.evaluation.tasks.retrieval import KIND, distinct_pictures, recalls_as_measures
+from core.evaluation.weighted import weighted
 from core.spaces import Euclidean, Lorentz, Product, Space
 
 Colours = Callable[..., Any]
@@ -73,6 +75,54 @@ def test_every_headline_can_be_computed_from_its_outcomes(
     assert images.value == 0  # two equal captions, one of them another's: the wrong one is first
 
 
+def test_records_of_one_picture_are_one_picture(data: Path, colours: Colours, embed: Embed) -> None:
+    data.write_text(
+        '{"image": "red.png", "captions": ["red"]}\n'
+        '{"image": "green.png", "captions": ["green"]}\n'
+        '{"image": "red.png", "captions": ["red red"]}\n'
+        '{"image": "blue.png", "captions": ["blue"]}',
+        encoding="utf-8",
+    )
+    finding = KIND.measure(embed(colours()), open_dataset(data), Options())
+    value = {(measure.group, measure.name): measure for measure in finding.measures}
+    texts, images = value["text to image", "R@1"], value["image to text", "R@1"]
+    assert texts.chance == pytest.approx(1 / 3)
+    assert (texts.value, texts.count) == (1, 4)
+    assert (images.value, images.count) == (1, 3)
+    assert texts.outcomes is not None
+    assert texts.outcomes.cluster.tolist() == [0, 0, 1, 3]  # of the first record of each
+
+
+def test_pictures_of_other_proportions_stay_apart() -> None:
+    records = [
+        Record(image=Path("a"), captions=(str(row),), caption_ids=(row,), orig_size=size)
+        for row, size in enumerate([(2, 1), None, (2, 1)])
+    ]
+    merged, first = distinct_pictures(records)
+    assert [(record.captions, record.caption_ids) for record in merged] == [
+        (("0", "2"), (0, 2)),
+        (("1",), (1,)),
+    ]
+    assert first.tolist() == [0, 1]
+
+
+def test_the_average_of_both_ways_is_half_and_half_in_every_draw() -> None:
+    random = np.random.default_rng(0)
+    space = Euclidean()
+    owner = np.repeat(np.arange(20), [1, 5] * 10)
+    images = space.lift(random.normal(size=(20, 3)))
+    texts = space.lift(images[owner] + 0.3 * random.normal(size=(len(owner), 3)))
+    measures = recalls_as_measures(retrieval(images, texts, owner, space), owner, np.arange(20))
+    counts = random.multinomial(20, np.full(20, 1 / 20), 50).astype(float)
+    drawn = {
+        measure.group: weighted(measure.outcomes)(counts)
+        for measure in measures
+        if measure.name == "R@1" and measure.outcomes is not None
+    }
+    both = (drawn["text to image"] + drawn["image to text"]) / 2
+    assert drawn["average"] == pytest.approx(both)
+
+
 def test_a_picture_that_cannot_be_read_leaves_with_its_captions(
     data: Path, colours: Colours, embed: Embed
 ) -> None:
@@ -123,6 +173,25 @@ def test_a_model_that_sends_everything_to_one_point_ranks_the_right_last(space: 
     assert set(ranks.images_before) == set(ranks.texts_before) == {199}
     (places, *_) = places_of_right(same, same, [np.arange(3)] * 200, space, "images")
     assert places.tolist() == [197, 198, 199]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=name_of)
+def test_one_far_picture_does_not_make_others_tie(space: Space) -> None:
+    random = np.random.default_rng(0)
+    near = 0.3 * random.normal(size=(100, 6))
+    far = near.copy()
+    far[0] *= 40 / np.linalg.norm(far[0])
+    texts = space.lift(0.9 * near)
+    right = [np.array([row]) for row in range(100)]
+    before = rank(space.lift(near), texts, range(100), space)
+    after = rank(space.lift(far), texts, range(100), space)
+    # The far one itself may be as near as another, within the rounding of its own pairs.
+    assert (after.images_before - before.images_before)[1:].max() <= 1
+    assert after.texts_before[1:].tolist() == before.texts_before[1:].tolist()
+    for queries in ("images", "texts"):
+        places = places_of_right(space.lift(far), texts, right, space, queries)
+        known = after.texts_before if queries == "images" else after.images_before
+        assert [place.item() for place in places] == known.tolist()
 
 
 @pytest.mark.parametrize("space", SPACES, ids=name_of)
