@@ -180,7 +180,7 @@ def _sources() -> Section:
     )
     header = ("table", "system", "protocol", "source")
     return Section(
-        "Where the published numbers were read", (words(header, rows), Text(not_found()))
+        "Sources: where the published numbers were read", (words(header, rows), Text(not_found()))
     )
 
 

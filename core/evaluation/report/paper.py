@@ -261,4 +261,4 @@ def not_measured(parts: Sequence[PaperTable], models: Sequence[Model]) -> Sectio
     blocks: list[Block] = []
     for part in parts:
         blocks += [Text(f"{part.title}."), how_to_fill(part, missing_tasks(part, models))]
-    return Section("Tables of the paper that were not measured", tuple(blocks))
+    return Section("Not measured: tables of the paper", tuple(blocks))

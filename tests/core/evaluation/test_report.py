@@ -138,7 +138,7 @@ def test_tables_of_which_nothing_was_measured_come_last_with_their_commands(
     report = report_of(tmp_path / "mine")
     titles = [each.title for each in report.document.sections]
     assert not any(title.startswith("Table ") for title in titles)
-    assert "Tables of the paper that were not measured" in titles
+    assert "Not measured: tables of the paper" in titles
 
 
 def test_the_mean_of_sixteen_is_there_when_all_are(tmp_path: Path) -> None:
