@@ -51,7 +51,7 @@ def test_each_family_that_the_records_allow_gives_a_result(
     recall = found["retrieval/paint-test"].find("text to image", "R@1")
     assert recall is not None
     assert recall.value == 1
-    assert recall.low == recall.high == 1
+    assert (recall.low, recall.high) == pytest.approx((0.4385, 1), abs=1e-4)
     determined = found["retrieval/paint-test"].determined_by
     assert determined["encoder"]["fingerprint"] == encoder.fingerprint
     assert determined["data"]["records"] == 3
