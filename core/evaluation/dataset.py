@@ -15,7 +15,7 @@ from core.errors import DataError
 from core.evaluation.manifest import MANIFEST, RECORDS, TRAIN, DatasetManifest, Family
 from core.evaluation.names import Names, read_names
 from core.evaluation.pictures import Picture
-from core.evaluation.records import Record, read_records
+from core.evaluation.records import Record, check_texts, read_records
 from core.image import Preprocess
 
 
@@ -126,13 +126,19 @@ class Dataset:
         return replace(self, split="train", records=records, digest=digest)
 
 
-def open_dataset(path: Path, limit: int | None = None, names: Path | None = None) -> Dataset:
+def open_dataset(
+    path: Path,
+    limit: int | None = None,
+    names: Path | None = None,
+    images: Path | None = None,
+) -> Dataset:
     """A prepared folder, or a JSONL file of records.
 
     Args:
         path: A folder with ``manifest.json``, or the file.
         limit: Take the first records alone.
         names: JSON of the things to name; by default ``names.json`` beside a file.
+        images: The folder that a bare file names pictures in; by default its own.
 
     Raises:
         DataError: It is missing or wrong; the message says where.
@@ -144,7 +150,7 @@ def open_dataset(path: Path, limit: int | None = None, names: Path | None = None
             f"{path}: no {MANIFEST} there; name a folder that `hyper3 data fetch` made, or a JSONL "
             "file of records"
         )
-    return _open_file(path, limit, names)
+    return _open_file(path, limit, names, images)
 
 
 def _open_folder(path: Path, limit: int | None, names: Path | None) -> Dataset:
@@ -162,9 +168,10 @@ def _open_folder(path: Path, limit: int | None, names: Path | None) -> Dataset:
     images = (path / manifest.images).resolve()
     _check_classes(file, manifest)
     records = tuple(read_records(path / RECORDS, limit, images))
-    _check_texts(path / RECORDS, records)
+    check_texts(path / RECORDS, records)
     tree = path / manifest.tree if manifest.tree else None
     positives = path / manifest.positives if manifest.positives else None
+    _check_hashes(path, manifest)
     files = [path / RECORDS, *filter(None, (tree, positives, names))]
     determining = manifest.model_dump_json(
         include={"families", "split", "classes", "prompts", "nodes"}
@@ -190,15 +197,12 @@ def _open_folder(path: Path, limit: int | None, names: Path | None) -> Dataset:
     )
 
 
-def _check_texts(place: Path, records: Sequence[Record]) -> None:
-    """Refuse blank texts: a service does not embed them, and no figure needs them."""
-    for number, record in enumerate(records, 1):
-        phrases = [box.phrase for box in record.boxes]
-        pair = [record.positive, record.negative] if record.positive or record.negative else []
-        if not all(map(str.strip, [*record.captions, *record.levels, *pair, *phrases])):
+def _check_hashes(path: Path, manifest: DatasetManifest) -> None:
+    for name, digest in manifest.sha256.items():
+        if _sha256(path / name).hex() != digest:
             raise DataError(
-                f"{place}: record {number} ({record.id}): a blank caption, level or phrase; "
-                "leave it out"
+                f"{path / name}: is not the file that was fetched; run "
+                f"`hyper3 data fetch {manifest.name} --force` again"
             )
 
 
@@ -211,9 +215,16 @@ def _check_classes(file: Path, manifest: DatasetManifest) -> None:
         raise DataError(f"{file}: the class names differ in number: {said}; fetch it again")
 
 
-def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
-    records = tuple(read_records(file))
-    _check_texts(file, records)
+def _open_file(file: Path, limit: int | None, names: Path | None, images: Path | None) -> Dataset:
+    folder = (images or file.parent).resolve()
+    records = tuple(read_records(file, folder=folder))
+    families = families_of(records[:limit])
+    if not families:
+        raise DataError(
+            f"{file}: nothing to measure: its records have {', '.join(_keys(file))}; write "
+            "captions, class or label, labels, levels, positive and negative, or boxes"
+        )
+    check_texts(file, records)
     beside = file.with_name("names.json")
     things = names or (beside if beside.is_file() else None)
     classes = _classes_beside(file, records)
@@ -223,16 +234,22 @@ def _open_file(file: Path, limit: int | None, names: Path | None) -> Dataset:
         title=str(file),
         split=file.stem,
         folder=file.parent,
-        images=file.parent.resolve(),
+        images=folder,
         records=records[:limit],
         digest=_digest(files, json.dumps(list(classes))),
-        families=families_of(records[:limit]),
+        families=families,
         classes={"as given": classes} if classes else {},
         prompts="",
         names=read_names(things) if things else None,
         limit=limit,
         is_bare=True,
     )
+
+
+def _keys(file: Path) -> list[str]:
+    """The fields of the first record."""
+    with file.open(encoding="utf-8-sig") as lines:
+        return list(json.loads(next(line for line in lines if line.strip())))
 
 
 def families_of(records: Sequence[Record]) -> tuple[Family, ...]:
@@ -265,10 +282,14 @@ def _classes_beside(file: Path, records: Sequence[Record]) -> tuple[str, ...]:
 def _digest(files: Sequence[Path], *more: str) -> str:
     digest = hashlib.sha256()
     for file in files:
-        try:
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+        digest.update(_sha256(file))
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()
+
+
+def _sha256(file: Path) -> bytes:
+    try:
+        return hashlib.sha256(file.read_bytes()).digest()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}") from error

@@ -1,8 +1,9 @@
 """Pictures and texts to tangents, each chunk once: what was embedded is kept on disk."""
 
 import hashlib
+import io
 import json
-import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from rich.progress import Progress
 
-from core.errors import DataError, StorageError, VectorError
+from core.errors import DataError, VectorError
 from core.evaluation.encoder import Embedded, Encoder, Tangents
+from core.evaluation.files import write_whole
 from core.evaluation.pictures import Picture
 from core.spaces import Space
 
@@ -22,6 +24,8 @@ Points = npt.NDArray[np.float64]
 
 _PICTURES = 256  # in a chunk, which is what an interruption loses; a service likes them large
 _TEXTS = 1024
+_DIGEST = hashlib.sha256().digest_size
+_QUIET_S = 60.0  # without a terminal a line is printed so often
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Embedder:
 
     encoder: Encoder
     folder: Path | None
-    """Where chunks are kept, ``KEY.npy``; None keeps nothing."""
+    """Where chunks are kept, ``KEY.chunk``, a sha256 before a ``.npy``; None keeps nothing."""
     progress: Progress
     since: float = 0.0
     """Chunks that were kept before this time (seconds since the epoch) are made again."""
@@ -120,6 +124,7 @@ class Embedder:
         embed: Callable[[Sequence[Any], int], tuple[Tangents, bool]],
     ) -> Tangents:
         rows = []
+        told = time.monotonic()
         task = self.progress.add_task(title, total=len(items))
         for start in range(0, len(items), size):
             chunk = items[start : start + size]
@@ -131,6 +136,9 @@ class Embedder:
                     _save(file, tangents)
             rows.append(tangents)
             self.progress.advance(task, len(chunk))
+            if not self.progress.console.is_terminal and time.monotonic() > told + _QUIET_S:
+                told = time.monotonic()
+                self.progress.console.print(f"{title}: {start + len(chunk):,} of {len(items):,}")
         self.progress.remove_task(task)
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
@@ -140,7 +148,7 @@ class Embedder:
         versions = [version(name) for name in ("hyper3-stack", "pillow")]
         model = [self.encoder.fingerprint, dict(self.encoder.about), versions]
         what = json.dumps([*model, keys], sort_keys=True)
-        return self.folder / f"{hashlib.sha256(what.encode()).hexdigest()}.npy"
+        return self.folder / f"{hashlib.sha256(what.encode()).hexdigest()}.chunk"
 
 
 def _picture_key(picture: Picture) -> list[Any]:
@@ -167,27 +175,24 @@ def _check_finite(
 
 
 def _load(file: Path | None, count: int, since: float) -> Tangents | None:
-    """A kept chunk; None where there is none, or it is torn or too old."""
+    """A kept chunk; None where there is none, or it is damaged or too old."""
     if file is None:
         return None
     try:
         if file.stat().st_mtime < since:
             return None
-        tangents: Tangents = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        content = file.read_bytes()
+    except OSError:
         return None
-    return tangents if tangents.ndim == 2 and len(tangents) == count else None
+    digest, body = content[:_DIGEST], content[_DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        return None
+    tangents: Tangents = np.load(io.BytesIO(body), allow_pickle=False)
+    return tangents if len(tangents) == count else None
 
 
 def _save(file: Path, tangents: Tangents) -> None:
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as stream:
-            np.save(stream, tangents)
-        part.replace(file)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StorageError(
-            f"{file.parent}: what was embedded cannot be kept: {error.strerror}"
-        ) from error
+    stream = io.BytesIO()
+    np.save(stream, tangents)
+    body = stream.getvalue()
+    write_whole(file, hashlib.sha256(body).digest() + body)

@@ -47,6 +47,7 @@ def remarks(result: Result) -> list[str]:
     details = result.details
     said = [details["not_applicable"]] if "not_applicable" in details else []
     said += details.get("notes", [])
+    said += [f"not measured: {what}" for what in details.get("not_measured", [])]
     for name, extremes in details.get("extremes", {}).items():
         said += [f"{name}, {end}: {found['template']}" for end, found in extremes.items()]
     return said

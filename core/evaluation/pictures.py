@@ -42,6 +42,8 @@ class Picture:
             DataError: It cannot be read.
         """
         try:
+            if self.file.exists() and not self.file.is_file():  # a pipe would never end
+                raise DataError(f"{self.file}: cannot be read: not a file")
             return self.file.read_bytes()
         except OSError as error:
             raise DataError(f"{self.file}: cannot be read: {error.strerror}") from error

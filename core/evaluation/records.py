@@ -11,7 +11,7 @@ For evaluation also: ``class`` (a name) or ``label`` (its index) of the one thin
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -93,6 +93,22 @@ def read_records(file: Path, limit: int | None = None, folder: Path | None = Non
     return records
 
 
+def check_texts(place: Path, records: Sequence[Record]) -> None:
+    """Refuse blank texts: a service does not embed them, and no figure needs them.
+
+    Raises:
+        DataError: There is one; the message names the record.
+    """
+    for number, record in enumerate(records, 1):
+        phrases = [box.phrase for box in record.boxes]
+        pair = [record.positive, record.negative] if record.positive or record.negative else []
+        if not all(map(str.strip, [*record.captions, *record.levels, *pair, *phrases])):
+            raise DataError(
+                f"{place}: record {number} ({record.id}): a blank caption, level or phrase, or a "
+                "positive without its negative; leave it out"
+            )
+
+
 def iter_records(file: Path, folder: Path | None = None) -> Iterator[Record]:
     """The records of a file, one after the other; blank lines are passed over.
 
@@ -104,7 +120,7 @@ def iter_records(file: Path, folder: Path | None = None) -> Iterator[Record]:
         DataError: As `read_records`.
     """
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield parse_record(line, folder or file.parent, where=f"{file}:{number}")

@@ -3,7 +3,7 @@
 ::
 
     results/MODEL/
-      embeddings/KEY.npy          what was embedded (`core.evaluation.embedder`)
+      embeddings/KEY.chunk        what was embedded (`core.evaluation.embedder`)
       retrieval/flickr30k.json    a result
       retrieval/flickr30k.npz     its outcomes, from which intervals and paired tests are computed
 """
@@ -12,9 +12,6 @@ import hashlib
 import io
 import json
 import math
-import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import DataError, StorageError
+from core.errors import DataError
+from core.evaluation.files import write_whole
 from core.evaluation.measure import Finding, Measure, Outcomes
 
 FORMAT = 1
 
-_DAMAGED = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -114,12 +112,10 @@ def write_result(folder: Path, result: Result) -> Path:
         "seconds": round(result.seconds, 3),
         "finished": result.finished,
     }
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file.with_suffix(".npz"), _packed(result))
-        _replace(file, _json(whole, indent=1))
-    except OSError as error:
-        raise StorageError(f"{file}: cannot be written: {error.strerror}") from error
+    outcomes = _packed(result.measures)
+    whole = _finite(whole | {"outcomes": hashlib.sha256(outcomes).hexdigest()})
+    write_whole(_beside(file), outcomes)
+    write_whole(file, _json(whole | {"sha256": key_of(whole)}, indent=1))
     return file
 
 
@@ -136,27 +132,25 @@ def write_figures(file: Path, results: Sequence[Result]) -> None:
             figure = _figure(measure)
             groups.setdefault(figure.pop("group"), {})[figure.pop("name")] = figure
         whole[result.task] = {"left_out": len(result.left_out), "measures": groups}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file, _json(whole, indent=2))
-    except OSError as error:
-        raise StorageError(f"{file}: cannot be written: {error.strerror}") from error
+    write_whole(file, _json(_finite(whole), indent=2))
 
 
 def read_result(file: Path) -> Result:
     """A result with its outcomes.
 
     Raises:
-        DataError: The file is missing, torn, or of another format.
+        DataError: A file of it is missing, torn, changed by hand, or of another format.
     """
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(_read(file))
         if content["format_version"] != FORMAT:
             raise DataError(
                 f"{file}: format {content['format_version']} where {FORMAT} is known; "
                 "run `hyper3 eval` again"
             )
-        outcomes = _unpacked(file.with_suffix(".npz"), content["key"])
+        if content.pop("sha256") != key_of(content):
+            raise DataError(f"{file}: was changed after it was written; run `hyper3 eval` again")
+        outcomes = _unpacked(_beside(file), content["outcomes"])
         measures = tuple(
             replace(_measure(figure), outcomes=outcomes.get(row))
             for row, figure in enumerate(content["measures"])
@@ -172,8 +166,6 @@ def read_result(file: Path) -> Result:
             content["title"],
             content["source"],
         )
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}") from error
     except _DAMAGED as error:
         raise DataError(f"{file}: not a result: {error}; run `hyper3 eval` again") from error
 
@@ -205,12 +197,12 @@ def _measure(figure: dict[str, Any]) -> Measure:
 
 
 def _json(content: Any, indent: int) -> bytes:
-    """JSON as every reader takes it: null where a number is none."""
-    text = json.dumps(_finite(content), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 
 def _finite(content: Any) -> Any:
+    """What every reader of JSON takes: null where a number is none."""
     if isinstance(content, dict):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
@@ -218,9 +210,20 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _packed(result: Result) -> bytes:
-    arrays: dict[str, Any] = {"key": np.array(result.key)}
-    for row, measure in enumerate(result.measures):
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.stem}.npz")
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _packed(measures: Sequence[Measure]) -> bytes:
+    arrays: dict[str, Any] = {}
+    for row, measure in enumerate(measures):
         if measure.outcomes is not None:
             arrays[f"{row}.statistic"] = np.array(measure.outcomes.statistic)
             arrays[f"{row}.values"] = measure.outcomes.values
@@ -232,16 +235,16 @@ def _packed(result: Result) -> bytes:
     return stream.getvalue()
 
 
-def _unpacked(file: Path, key: str) -> dict[int, Outcomes]:
+def _unpacked(file: Path, digest: str) -> dict[int, Outcomes]:
     """The outcomes by measure.
 
     Raises:
-        ValueError: They are of another result.
+        DataError: They are missing, damaged, or of another result.
     """
-    content = io.BytesIO(file.read_bytes())  # numpy leaves a damaged file open
-    with np.load(content, allow_pickle=False) as arrays:
-        if arrays["key"].item() != key:
-            raise ValueError(f"{file.name} is of another result")
+    content = _read(file)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DataError(f"{file}: damaged, or of another result; run `hyper3 eval` again")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         rows = [int(name.partition(".")[0]) for name in arrays if name.endswith(".values")]
         return {
             row: Outcomes(
@@ -252,13 +255,3 @@ def _unpacked(file: Path, key: str) -> dict[int, Outcomes]:
             )
             for row in rows
         }
-
-
-def _replace(file: Path, content: bytes) -> None:
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

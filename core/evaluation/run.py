@@ -1,5 +1,6 @@
 """Doing tasks one after the other, each kept as soon as it is done."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from core.evaluation.encoder import Encoder
 from core.evaluation.result import Result, key_of, make_result, read_result, write_result
 from core.evaluation.statistics import with_intervals
 from core.evaluation.suites import Job
-from core.evaluation.task import Options
+from core.evaluation.task import Kind, Options
 from core.spaces import Euclidean, Product, Space
 
 
@@ -92,11 +93,12 @@ def _do(
         "seed": options.seed,
         "versions": {name: version(name) for name in ("hyper3-stack", "numpy", "pillow")},
     }
-    before = _before(folder / f"{job.task}.json")
+    task = job.task + _variant(job.kind, data, options)
+    before = _before(folder / f"{task}.json")
     if before is not None:
         if data.is_bare and Path(before.source) != job.path.resolve():
             raise DataError(
-                f"{folder / job.task}.json: is of {before.source}, which has the same name; name "
+                f"{folder / task}.json: is of {before.source}, which has the same name; name "
                 "another --out, or delete it"
             )
         if not again and before.key == key_of(determined_by):
@@ -107,9 +109,22 @@ def _do(
     seconds = time.perf_counter() - start
     now = datetime.now(UTC).isoformat(timespec="seconds")
     source = str(job.path.resolve())
-    result = make_result(job.task, determined_by, finding, seconds, now, data.title, source)
+    result = make_result(task, determined_by, finding, seconds, now, data.title, source)
     write_result(folder, result)
     return Done(job, "measured", result)
+
+
+def _variant(kind: Kind, data: Dataset, options: Options) -> str:
+    """What a task's name says of options that change it: a trial does not take a result's place."""
+    protocol = kind.protocol(data, options)
+    parts = [f"limit-{data.limit}"] if data.limit else []
+    if kind.protocol(data, replace(options, preprocess=None)) != protocol:
+        parts.append(str(options.preprocess))
+    if options.prompts and kind.protocol(data, replace(options, prompts=None)) != protocol:
+        parts.append(f"prompts-{'-'.join(options.prompts)}"[:60])
+    if options.seed:
+        parts.append(f"seed-{options.seed}")
+    return "".join("~" + re.sub(r"[^\w.-]+", "-", part) for part in parts)
 
 
 def describe(encoder: Encoder) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from core.errors import ConfigError, DataError
@@ -73,6 +74,11 @@ SUITES = {
 }
 """Task names, ``family/data``, by suite."""
 
+_TASK_OF = {
+    task.partition("/")[2]: task for task in reversed((*SUITES["paper"], *SUITES["beyond"]))
+}
+"""The first task of a data set: what its bare name means where it is not there."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -101,13 +107,16 @@ class Job:
         return KINDS[self.family]
 
 
-def plan(what: Sequence[str], root: Path) -> list[Job]:
+def plan(
+    what: Sequence[str], root: Path, open_data: Callable[[Path], Dataset] = open_dataset
+) -> list[Job]:
     """The jobs that words of a user mean, each once, in their order.
 
     Args:
         what: Suites; tasks (``family/data``); data sets below ``root``; JSONL files or prepared
             folders. ``family/PATH`` measures one family on a file, ``DATA`` all that it allows.
         root: Where prepared data sets are.
+        open_data: How a data set is opened.
 
     Raises:
         ConfigError: A word means nothing; the message lists what there is. Or two data sets have
@@ -115,7 +124,7 @@ def plan(what: Sequence[str], root: Path) -> list[Job]:
     """
     jobs: dict[str, Job] = {}
     for word in what:
-        for job in _meant(word, root):
+        for job in _meant(word, root, open_data):
             other = jobs.setdefault(job.task, job)
             if other.path.resolve() != job.path.resolve():
                 raise ConfigError(
@@ -125,39 +134,55 @@ def plan(what: Sequence[str], root: Path) -> list[Job]:
     return list(jobs.values())
 
 
-def _meant(word: str, root: Path) -> list[Job]:
+def _meant(word: str, root: Path, open_data: Callable[[Path], Dataset]) -> list[Job]:
     if word in SUITES:
         return [_known(task, root) for task in SUITES[word]]
     family, _, rest = word.partition("/")
     if family in KINDS and rest and not Path(word).exists():
         path = Path(rest)
         if rest.endswith(".jsonl") or path.exists():
-            return _opened(word, path, lambda _: [family])
+            return _opened(word, path, open_data, lambda _: [family])
         return [_known(word, root)]
     path = Path(word)
     if word.endswith(".jsonl") or path.exists():
-        return _opened(word, path, _default_families)
+        return _opened(word, path, open_data, _default_families)
     if (root / word / MANIFEST).is_file():
-        return _opened(word, root / word, _default_families)
-    known = {task.split("/")[1]: task for task in (*SUITES["paper"], *_BEYOND)}
-    if word in known:
-        return [_known(known[word], root)]
+        return _opened(word, root / word, open_data, _default_families)
+    if word in _TASK_OF:
+        return [_known(_TASK_OF[word], root)]
+    near = get_close_matches(word, (*SUITES, *_TASK_OF), 3)
     raise ConfigError(
-        f"{word}: means nothing here; name suites ({', '.join(SUITES)}), tasks as "
+        f"{word}: means nothing here; {_perhaps(near)}name suites ({', '.join(SUITES)}), tasks as "
         f"{SUITES['table2'][0]}, data sets below {root}, or a JSONL file of records; "
         "`hyper3 eval --list` shows them"
     )
 
 
 def _known(task: str, root: Path) -> Job:
-    path = root / task.partition("/")[2]
-    return Job(task, path, is_missing=not (path / MANIFEST).is_file())
+    name = task.partition("/")[2]
+    is_missing = not (root / name / MANIFEST).is_file()
+    if is_missing and name not in _TASK_OF:
+        near = get_close_matches(name, _TASK_OF, 3)
+        raise ConfigError(
+            f"{task}: {root} has no data set {name}, and none is known by that name; "
+            f"{_perhaps(near)}`hyper3 eval --list` shows them"
+        )
+    return Job(task, root / name, is_missing)
 
 
-def _opened(word: str, path: Path, families: Callable[[Dataset], list[str]]) -> list[Job]:
+def _perhaps(near: Sequence[str]) -> str:
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def _opened(
+    word: str,
+    path: Path,
+    open_data: Callable[[Path], Dataset],
+    families: Callable[[Dataset], list[str]],
+) -> list[Job]:
     """One job a family, or the one that says why the data cannot be opened."""
     try:
-        data = open_dataset(path)
+        data = open_data(path)
     except DataError as error:
         return [Job(word, path, fault=str(error))]
     return [Job(f"{family}/{data.name}", path) for family in families(data)]

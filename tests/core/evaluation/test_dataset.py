@@ -1,4 +1,6 @@
+import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from PIL import Image
 
 from core.errors import DataError
 from core.evaluation.dataset import Dataset, open_dataset
+from core.evaluation.pictures import Picture
 
 Write = Callable[..., Path]
 
@@ -134,3 +137,27 @@ def test_a_blank_text_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.raises(DataError, match=r"test\.jsonl: record 2 \(.*b\.png\): a blank"):
         open_dataset(file)
+
+
+def test_a_file_of_which_nothing_can_be_measured_says_what_its_records_have(tmp_path: Path) -> None:
+    file = tmp_path / "test.jsonl"
+    file.write_text('\ufeff{"image": "a.png", "caption": ["red"]}', encoding="utf-8")
+    with pytest.raises(DataError, match="its records have image, caption; write captions"):
+        open_dataset(file)
+
+
+def test_a_fetched_file_that_was_changed_is_named(prepared: Write) -> None:
+    folder = prepared()
+    digest = hashlib.sha256((folder / "test.jsonl").read_bytes()).hexdigest()
+    folder = prepared(sha256={"test.jsonl": digest})
+    assert len(open_dataset(folder).records) == 2
+    prepared(ROWS[:1], sha256={"test.jsonl": digest})
+    with pytest.raises(DataError, match=r"test\.jsonl: is not the file that was fetched"):
+        open_dataset(folder)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.png"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match=r"a\.png: cannot be read: not a file"):
+        Picture(pipe, "a.png").square(8)

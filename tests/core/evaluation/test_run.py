@@ -1,5 +1,6 @@
 """`hyper3 eval`: results that are kept, data that are missing, faults that spoil nothing."""
 
+import io
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -8,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from rich.progress import Progress
 from typer.testing import CliRunner
 
-from core.errors import ConfigError, DataError, Unavailable, VectorError
+from core.errors import ConfigError, DataError, StorageError, Unavailable, VectorError
 from core.evaluation.commands import app, folder_name
 from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import Embedded, Encoder
@@ -113,20 +115,26 @@ def test_a_torn_result_and_a_torn_chunk_are_made_again(
     run(*words)
     folder = results(tmp_path / "results")
     (folder / "retrieval/paint-test.json").write_text("{", encoding="utf-8")
-    for chunk in (folder / "embeddings").glob("*.npy"):
-        chunk.write_bytes(chunk.read_bytes()[:50])
+    for chunk in (folder / "embeddings").iterdir():
+        chunk.write_bytes(chunk.read_bytes()[:-5] + b"\0" * 5)
+    opened(encoder := colours())
     assert "measured before" not in run(*words)
+    assert len(encoder.embedded) == 6
     assert read_result(folder / "retrieval/paint-test.json").measures
     outcomes = folder / "retrieval/paint-test.npz"
     whole = outcomes.read_bytes()
     for damaged in (whole[:300], b"", whole[:-30] + b"x" * 30):
         outcomes.write_bytes(damaged)
-        with pytest.raises(DataError, match="not a result"):
+        with pytest.raises(DataError, match=r"paint-test\.npz: damaged, or of another result"):
             read_results(folder)
         assert "measured before" not in run(*words)
-    run(*words[:2], "--preprocess", "letterbox", *words[2:])
-    outcomes.write_bytes(whole)  # of the run before
-    with pytest.raises(DataError, match="of another result"):
+    by_hand = folder / "retrieval/paint-test.json"
+    by_hand.write_text(by_hand.read_text().replace('"value": 1.0', '"value": 0.5', 1))
+    with pytest.raises(DataError, match="was changed after it was written"):
+        read_results(folder)
+    assert "measured before" not in run(*words)
+    outcomes.unlink()
+    with pytest.raises(DataError, match=r"paint-test\.npz: cannot be read: No such file"):
         read_results(folder)
     (folder / "retrieval/paint-test.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataError, match="not a result"):
@@ -242,7 +250,8 @@ def test_prompts_are_a_shipped_set_or_a_file(
     mine.write_text('short = ["{}"]\nlong = ["a wall of {}", "much {}"]', encoding="utf-8")
     for given, sets in ((mine, {"short": 1, "long": 2}), ("cifar10", {"cifar10": 18})):
         run("colours", f"prompts/{file}", "--prompts", given, "--out", tmp_path / "r")
-        (result,) = read_results(results(tmp_path / "r"))
+        task = f"paint-classes~prompts-{'-'.join(sets)}"
+        result = read_result(results(tmp_path / "r") / "prompts" / f"{task}.json")
         own = [entry["set"] for entry in result.details["templates"] if entry["set"] != "photo"]
         assert {name: own.count(name) for name in own} == sets
     mine.write_text('short = ["red"]', encoding="utf-8")
@@ -302,3 +311,67 @@ def test_names_of_shipped_prompt_sets_are_not_for_others(tmp_path: Path) -> None
     file.write_text('official = ["{}"]', encoding="utf-8")
     with pytest.raises(ConfigError, match="official: is what a shipped set is called"):
         read_prompt_sets(file)
+
+
+def test_a_trial_does_not_take_the_place_of_a_result(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    words = "colours", f"retrieval/{data}", "--out", tmp_path / "r"
+    trials = (
+        (),
+        ("--limit", "2"),
+        ("--preprocess", "letterbox", "--seed", "1"),
+        ("--preprocess", "retrieval"),
+    )
+    for options in trials:
+        run(*words, *options)
+    tasks = [result.task for result in read_results(results(tmp_path / "r"))]
+    assert tasks == [
+        "retrieval/paint-test",
+        "retrieval/paint-test~letterbox~seed-1",
+        "retrieval/paint-test~limit-2",
+    ]
+    assert "measured before" in run(*words)
+
+
+def test_pictures_may_lie_elsewhere(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    file = tmp_path / "lists" / "test.jsonl"
+    file.parent.mkdir()
+    data.rename(file)
+    said = run("colours", f"retrieval/{file}", "--images", data.parent, "--out", tmp_path / "r")
+    assert "left out" not in said
+
+
+def test_near_words_are_suggested_and_unknown_data_are_not_merely_missing(tmp_path: Path) -> None:
+    for word, meant in (("tabel2", "table2"), ("flickr30", "flickr30k")):
+        with pytest.raises(ConfigError, match=f"{word}: .*did you mean {meant}"):
+            plan([word], tmp_path)
+    with pytest.raises(ConfigError, match=r"no data set cifar-10, .*did you mean cifar10"):
+        plan(["classification/cifar-10"], tmp_path)
+    (job,) = plan(["cifar10"], tmp_path)
+    assert (job.task, job.is_missing) == ("classification/cifar10", True)
+
+
+def test_results_that_cannot_be_kept_say_why(
+    data: Path, tmp_path: Path, colours: Colours, opened: Opened
+) -> None:
+    opened(colours())
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(StorageError, match=r"cannot be written: Not a directory; .*another folder"):
+        run("colours", data, "--out", file)
+
+
+def test_without_a_terminal_long_work_is_told(
+    colours: Colours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.evaluation.embedder._QUIET_S", -1.0)
+    console = Console(file=io.StringIO(), force_terminal=False)
+    with Progress(console=console) as progress:
+        Embedder(colours(), None, progress).texts(["red", "green"])
+    assert isinstance(console.file, io.StringIO)
+    assert "texts: 2 of 2" in console.file.getvalue()
