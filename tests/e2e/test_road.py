@@ -104,6 +104,23 @@ def test_results_become_one_report(folder: Path) -> None:
     assert "measured before" in hyper3(folder, "eval", "bundles/smoke", "data/smoke/test.jsonl")
 
 
+def test_an_evaluation_that_was_killed_goes_on_and_ends_the_same(folder: Path) -> None:
+    words = "eval", "bundles/smoke", "data/smoke/test.jsonl"
+    for seconds in (0.8, 1.2, 1.6, 2.0):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "core", *words, "--out", "killed"],
+            cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+    hyper3(folder, *words, "--out", "killed", "--json", "killed.json")
+    hyper3(folder, *words, "--out", "whole", "--json", "whole.json")
+    assert json.loads((folder / "killed.json").read_text()) == json.loads(
+        (folder / "whole.json").read_text()
+    )
+
+
 def test_what_was_indexed_is_found_by_text_and_by_its_own_picture(folder: Path, url: str) -> None:
     assert "20" in hyper3(folder, "index", "data/smoke/test.jsonl", "--url", url)
     found = hyper3(folder, "search", "two dogs", "--url", url, "--k", "3")
