@@ -30,6 +30,7 @@ class DatasetManifest(BaseModel):
     title: str
     split: str
     source: str = Field(description="Where it came from: an address or a folder.")
+    source_state: str = Field("", description="Hash by which a change of that folder is noticed.")
     licence: str = Field(description="The terms, or where to read them.")
     images: str = Field(description="Folder of the pictures; relative to this one, or absolute.")
     counts: dict[str, int]

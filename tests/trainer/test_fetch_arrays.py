@@ -111,7 +111,7 @@ def test_pickles_with_the_expected_checksums_are_read_by_torchvision(tmp_path: P
     out = tmp_path / "out"
     out.mkdir()
     raw = tmp_path / "raw"
-    job = Job("cifar10", catalogue()["cifar10"], raw, None, out, raw / "none", silent)
+    job = Job("cifar10", catalogue()["cifar10"], raw, None, out, silent)
     draft: Draft = read_pickled(job, Little, raw)
     assert [row["label"] for row in draft.test + draft.train] == [3] * 6
     assert np.asarray(Image.open(draft.test[0]["image"])).tolist() == [[[9] * 3] * 32] * 32

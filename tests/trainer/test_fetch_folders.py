@@ -1,7 +1,9 @@
 """Folders per class: which folder is which class, what they are called, and who is tested."""
 
+import hashlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ from PIL import Image
 
 from core.errors import DataError
 from core.evaluation.dataset import open_dataset
+from trainer.fetch.catalogue import TREE, Archive, Entry, catalogue
 from trainer.fetch.class_names import same_name, tidy, variants
 from trainer.fetch.folder import add_tree
 from trainer.fetch.image_folder import FOLDERS
-from trainer.fetch.run import Fetched, Request, fetch
+from trainer.fetch.run import Fetched, Request, fetch, fetch_entry, with_tree
 
 
 def _jpeg() -> bytes:
@@ -177,26 +180,63 @@ def wnids() -> list[str]:
     return sorted(known.label_names())
 
 
+def imagenet(source: Path, tmp_path: Path, *, force: bool = False) -> Fetched:
+    """ImageNet alone, as `fetch` makes it before it looks for the tree."""
+    request = Request(source, root=tmp_path / "eval", force=force)
+    return fetch_entry("imagenet", catalogue()["imagenet"], request, silent)
+
+
 def test_imagenet_has_both_lists_of_names_and_its_nodes(tmp_path: Path) -> None:
     nodes = wnids()
-    fetched = get("imagenet", pictures(tmp_path / "in/val", nodes), tmp_path)
+    fetched = imagenet(pictures(tmp_path / "in/val", nodes), tmp_path)
     assert fetched.manifest
     assert list(fetched.manifest.classes) == ["open_clip", "torchvision"]
     assert "362 of 1,000 names differ" in fetched.manifest.notes
     assert fetched.manifest.nodes == tuple(nodes)
     assert folders_of(fetched) == nodes
-    assert any("imagenet-tree" in remark for remark in fetched.remarks)
+
+
+def tree_at(file: Path) -> Entry:
+    return catalogue()[TREE].model_copy(update={"archives": (Archive(url=file.as_uri()),)})
+
+
+def test_imagenet_gets_the_tree_over_its_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = pictures(tmp_path / "val", wnids())
+    file = tmp_path / "imagenet_isa.txt"
+    file.write_text("animal n01440764\n")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr("trainer.fetch.tree.TREE_SHA256", digest)
+    fetched = with_tree(imagenet(source, tmp_path), tree_at(file), silent)
+    assert open_dataset(fetched.folder).tree
+    assert fetched.manifest
+    assert fetched.manifest.tree
+    file.unlink()  # the next time it is below --root
+    again = imagenet(source, tmp_path, force=True)
+    assert open_dataset(again.folder).tree is None
+    assert with_tree(again, tree_at(file), silent).remarks == again.remarks
+    assert open_dataset(again.folder).tree
+
+
+def test_imagenet_without_a_tree_says_what_cannot_be_measured(tmp_path: Path) -> None:
+    fetched = imagenet(pictures(tmp_path / "val", wnids()), tmp_path)
+    fetched = with_tree(fetched, tree_at(tmp_path / "none.txt"), silent)
+    assert fetched.is_new
+    assert open_dataset(fetched.folder).tree is None
+    said = r"TIE, LCA and Jaccard .* `hyper3 data fetch imagenet-tree --from FILE`"
+    assert any(re.search(said, remark) for remark in fetched.remarks)
 
 
 def test_a_tree_that_comes_later_is_added(tmp_path: Path) -> None:
     source = pictures(tmp_path / "val", wnids())
-    fetched = get("imagenet", source, tmp_path)
+    fetched = imagenet(source, tmp_path)
     assert add_tree(fetched.folder, b"animal n01440764\n")
     assert not add_tree(fetched.folder, b"animal n01440764\n")
     dataset = open_dataset(fetched.folder)
     assert dataset.tree
     assert dataset.tree.read_text() == "animal n01440764\n"
-    assert not get("imagenet", source, tmp_path).is_new
+    assert not imagenet(source, tmp_path).is_new
 
 
 def test_imagenet_in_one_folder_or_with_a_strange_wnid_is_refused(tmp_path: Path) -> None:

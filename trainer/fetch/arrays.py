@@ -36,7 +36,7 @@ def read_cifar(job: Job) -> Draft:
     if base:
         classes = read_lines(base / names)
         splits = [
-            _joined([_read_binary(base / file, label_bytes) for file in files])
+            _joined([_read_binary(base / file, label_bytes, len(classes)) for file in files])
             for files in (tests, trains)
         ]
         return _draft(job, classes, *splits)
@@ -44,9 +44,9 @@ def read_cifar(job: Job) -> Draft:
     from torchvision.datasets import CIFAR10, CIFAR100  # noqa: PLC0415 - torch comes with it
 
     kind = CIFAR10 if job.name == "cifar10" else CIFAR100
-    for root in (job.source, job.source.parent):
-        if (root / kind.base_folder).is_dir():
-            return read_pickled(job, kind, root)
+    root = job.source.parent if job.source.name == kind.base_folder else job.source
+    if (root / kind.base_folder).is_dir():
+        return read_pickled(job, kind, root)
     return read_image_folder(job)
 
 
@@ -77,9 +77,11 @@ def read_stl10(job: Job) -> Draft:
     base = _base(job.source, "stl10_binary", "class_names.txt")
     if base is None:
         return read_image_folder(job)
+    classes = read_lines(base / "class_names.txt")
     splits = []
     for split in ("test", "train"):
         labels = _read_bytes(base / f"{split}_y.bin")
+        _check_labels(base / f"{split}_y.bin", labels, 1, len(classes))
         values = _read_bytes(base / f"{split}_X.bin")
         if len(values) != len(labels) * 3 * 96 * 96:
             raise DataError(
@@ -89,15 +91,14 @@ def read_stl10(job: Job) -> Draft:
         # by channel, then column, then row
         pixels = values.reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
         splits.append((pixels, [int(label) - 1 for label in labels]))
-    return _draft(job, read_lines(base / "class_names.txt"), *splits)
+    return _draft(job, classes, *splits)
 
 
 def _base(source: Path, folder: str, marker: str) -> Path | None:
-    places = (source, source / folder, source.parent / folder)
-    return next((place for place in places if (place / marker).is_file()), None)
+    return next((place for place in (source, source / folder) if (place / marker).is_file()), None)
 
 
-def _read_binary(file: Path, label_bytes: int) -> Split:
+def _read_binary(file: Path, label_bytes: int, classes: int) -> Split:
     """The rows of a CIFAR file: labels (the finest last), then 32 x 32 bytes a channel."""
     values, width = _read_bytes(file), label_bytes + 3 * 32 * 32
     if not len(values) or len(values) % width:
@@ -106,7 +107,18 @@ def _read_binary(file: Path, label_bytes: int) -> Split:
         )
     rows = values.reshape(-1, width)
     pixels = rows[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return pixels, rows[:, label_bytes - 1].tolist()
+    labels = rows[:, label_bytes - 1]
+    _check_labels(file, labels, 0, classes - 1)
+    return pixels, labels.tolist()
+
+
+def _check_labels(file: Path, labels: npt.NDArray[np.uint8], lowest: int, highest: int) -> None:
+    wrong = np.flatnonzero((labels < lowest) | (labels > highest))
+    if len(wrong):
+        raise DataError(
+            f"{file}: picture {wrong[0] + 1:,} has label {labels[wrong[0]]}, where labels go from "
+            f"{lowest} to {highest}; unpack the archive again"
+        )
 
 
 def _read_bytes(file: Path) -> npt.NDArray[np.uint8]:

@@ -84,8 +84,8 @@ def entry_of(name: str, *, is_own: bool) -> Entry:
     if known:
         return known
     if not is_own:
-        close = difflib.get_close_matches(name, catalogue(), n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        close = " or ".join(near(name))
+        hint = f"did you mean {close}? " if close else ""
         raise ConfigError(
             f"{name}: no data set of that name; {hint}`hyper3 data fetch --list` shows all, and "
             "`--from FOLDER` takes your own, a folder per class"
@@ -93,6 +93,11 @@ def entry_of(name: str, *, is_own: bool) -> Entry:
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise ConfigError(f"{name!r}: name your data set with letters, digits, - and _ alone")
     return OWN.model_copy(update={"title": name})
+
+
+def near(name: str, likeness: float = 0.6) -> list[str]:
+    """The known names that are spelt much like one that is not known, the nearest first."""
+    return difflib.get_close_matches(name.lower(), catalogue(), n=3, cutoff=likeness)
 
 
 def command(name: str) -> str:

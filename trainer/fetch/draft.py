@@ -26,8 +26,6 @@ class Job:
     """Where its pictures are, if not beside it."""
     out: Path
     """The new folder, empty; a reader writes pictures here that are in no file of their own."""
-    tree: Path
-    """Where the tree over ImageNet's classes is, if it was fetched."""
     advance: Advance
 
 
@@ -53,7 +51,6 @@ class Draft:
     nodes: tuple[str, ...] = ()
     split: str = ""
     """What was taken, where that is not the official split."""
-    tree: bytes = b""
     positives: bytes = b""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Drafts -> prepared folders, whole or not at all."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from core.evaluation.dataset import open_dataset
 from core.evaluation.manifest import MANIFEST, RECORDS, TRAIN, DatasetManifest
 from core.prompts import prompt_sets
 from trainer.fetch.draft import Advance, Draft, Job, Row
+from trainer.fetch.image_folder import PICTURES
 from trainer.fetch.splits import by_hash
 from trainer.storage import storage_errors, write_json
 
@@ -66,18 +68,20 @@ def is_whole(folder: Path, manifest: DatasetManifest) -> bool:
     return files and (folder / manifest.images).is_dir()
 
 
-def write_folder(job: Job, draft: Draft, source: str, *, base: Path) -> DatasetManifest:
+def write_folder(job: Job, draft: Draft, source: str, state: str, *, base: Path) -> DatasetManifest:
     """Write a draft into ``job.out``, and read it back.
 
     Args:
         job: What was asked for.
         draft: What was read.
         source: An address, or the path of what was read.
+        state: Of that path, `state_of`; "" of an address.
         base: Pictures below it are named relative to the folder, so that it can be moved.
 
     Raises:
         DataError: There are no records, pictures are missing, or what was written is wrong.
     """
+    _check_labels(job, draft)
     _check_pictures(job, [*draft.test, *draft.train])
     images = _images_folder([*draft.test, *draft.train])
     # Lists go class by class; mixed, the first N that --limit takes are of all classes.
@@ -86,15 +90,15 @@ def write_folder(job: Job, draft: Draft, source: str, *, base: Path) -> DatasetM
     for name, lines in rows.items():
         if lines:
             _write_rows(job.out / name, lines, images)
-    for name, content in ((TREE_FILE, draft.tree), (POSITIVES_FILE, draft.positives)):
-        if content:
-            (job.out / name).write_bytes(content)
+    if draft.positives:
+        (job.out / POSITIVES_FILE).write_bytes(draft.positives)
     manifest = DatasetManifest(
         name=job.name,
         families=job.entry.families,
         title=job.entry.title,
         split=draft.split or job.entry.split,
         source=source,
+        source_state=state,
         licence=job.entry.licence,
         images=os.path.relpath(images, job.out) if images.is_relative_to(base) else str(images),
         counts=_counts(draft),
@@ -102,7 +106,6 @@ def write_folder(job: Job, draft: Draft, source: str, *, base: Path) -> DatasetM
         classes_origin=dict(draft.classes.origin),
         prompts=job.name if job.name in prompt_sets() else "",
         nodes=draft.nodes,
-        tree=TREE_FILE if draft.tree else "",
         positives=POSITIVES_FILE if draft.positives else "",
         notes=" ".join(filter(None, (job.entry.notes, *draft.classes.notes, *draft.notes))),
         sha256={file.name: sha256(file) for file in sorted(job.out.iterdir()) if file.is_file()},
@@ -110,6 +113,19 @@ def write_folder(job: Job, draft: Draft, source: str, *, base: Path) -> DatasetM
     write_json(job.out / MANIFEST, manifest.model_dump(mode="json"))
     _read_back(job.out, job.advance)
     return manifest
+
+
+def state_of(source: Path, root: Path) -> str:
+    """sha256 over what of a file or a folder determines the records that are made of it.
+
+    Of pictures that is the name, of all others also the size and the time of change. What lies
+    below ``root`` is ours, and left out.
+    """
+    lines = [_file_state(source, source.parent)] if source.is_file() else []
+    for where, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if Path(where, name) != root)
+        lines += [_file_state(Path(where, name), source) for name in sorted(names)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def add_tree(folder: Path, content: bytes) -> bool:
@@ -144,6 +160,24 @@ def _check_pictures(job: Job, rows: Sequence[Row]) -> None:
             f"{job.name}: {len(missing):,} of {len(rows):,} pictures are missing "
             f"({', '.join(missing[:3])}{more}); {remedy}"
         )
+
+
+def _check_labels(job: Job, draft: Draft) -> None:
+    classes = len(next(iter(draft.classes.names.values()), ()))
+    for row in [*draft.test, *draft.train]:
+        if not 0 <= row.get("label", 0) < max(1, classes):
+            raise DataError(
+                f"{job.source}: {row['image']} has label {row['label']}, but there are "
+                f"{classes:,} classes, counted from 0; get its lists again"
+            )
+
+
+def _file_state(file: Path, folder: Path) -> str:
+    name = str(file.relative_to(folder))
+    if name.lower().endswith(PICTURES):
+        return name
+    found = file.lstat()
+    return f"{name} {found.st_size} {found.st_mtime_ns}"
 
 
 def _images_folder(rows: Sequence[Row]) -> Path:

@@ -15,15 +15,28 @@ def read_json(file: Path) -> Any:
         DataError: It is missing or not JSON; the message names the line.
     """
     try:
-        return json.loads(file.read_bytes())
+        return json.loads(read_text(file))
     except json.JSONDecodeError as error:
         raise DataError(
             f"{file}:{error.lineno}: not JSON: {error.msg}; it may be cut off, get it again"
         ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: not UTF-8 text: {error.reason}; get it again") from error
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, without the mark that some programs put before it.
+
+    Raises:
+        DataError: It is missing or not UTF-8; the message names the line.
+    """
+    try:
+        return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}; check --from") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{file}:{line}: not UTF-8 text: {error.reason}; save it as UTF-8, or get it again"
+        ) from error
 
 
 def read_lines(file: Path) -> list[str]:
@@ -32,13 +45,7 @@ def read_lines(file: Path) -> list[str]:
     Raises:
         DataError: It is missing or not text.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}; check --from") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: not UTF-8 text: {error.reason}; get it again") from error
-    return [line.strip() for line in lines if line.strip()]
+    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
 
 
 def field(item: Any, key: str, where: str) -> Any:
@@ -88,8 +95,7 @@ def file_in(source: Path, *names: str) -> Path:
 
 
 def picture_in(folder: Path, *candidates: str) -> Path:
-    """The first of some places that is a file; the first of all where none is."""
-    return next(
-        (folder / name for name in candidates if (folder / name).is_file()),
-        folder / candidates[0],
-    )
+    """The first of some places that is a file; where none is, the first whose folder is there."""
+    places = [folder / name for name in candidates]
+    likely = next((place for place in places if place.parent.is_dir()), places[0])
+    return next((place for place in places if place.is_file()), likely)

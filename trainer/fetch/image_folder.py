@@ -11,7 +11,7 @@ from trainer.fetch.draft import Draft, Job, Row
 from trainer.fetch.splits import SPLITS
 
 _TESTS = ("test", "val", "valid", "validation")
-_PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _INSIDE = {
     "caltech101": ("caltech101/101_ObjectCategories", "caltech-101/101_ObjectCategories",
                    "101_ObjectCategories"),
@@ -74,23 +74,31 @@ def class_folders(folder: Path, job: Job) -> list[str]:
     """The names of the folders that hold pictures.
 
     Raises:
-        DataError: There are none.
+        DataError: There are none, or one beside them holds no picture.
     """
     if not folder.is_dir():
         raise DataError(
             f"{folder}: not a folder (unpack it first if it is an archive); --from takes "
             f"{job.entry.files}"
         )
-    found = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
-    filled = [
-        name for name in found if not name.startswith((".", "__")) and pictures(folder / name)
-    ]
+    found = sorted(
+        entry.name
+        for entry in os.scandir(folder)
+        if entry.is_dir() and not entry.name.startswith((".", "__"))
+    )
+    filled = [name for name in found if pictures(folder / name)]
     if not filled:
         raise DataError(
             f"{folder}: holds neither the files of {job.entry.title} nor a folder per class with "
             f"pictures inside; --from takes {job.entry.files}"
         )
-    return sorted(filled)
+    if len(filled) < len(found):
+        empty = [name for name in found if name not in filled]
+        raise DataError(
+            f"{folder}: no pictures in {shown(empty)}; a class without pictures cannot be "
+            "measured: put some there, or take the folder away"
+        )
+    return filled
 
 
 def arrange(job: Job, found: Sequence[str]) -> list[str]:
@@ -144,7 +152,7 @@ def pictures(folder: Path) -> list[str]:
         os.path.join(where, name)  # noqa: PTH118 - a million of them for ImageNet
         for where, _, names in os.walk(folder)
         for name in names
-        if name.lower().endswith(_PICTURES)
+        if name.lower().endswith(PICTURES)
     )
 
 

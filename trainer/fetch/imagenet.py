@@ -28,15 +28,7 @@ def read_imagenet(job: Job) -> Draft:
             f"{shown(lacking)}; not a wnid of ImageNet-1k: {shown(strange)}; the validation "
             "pictures come in one folder and are sorted into classes by the development kit's list"
         )
-    has_tree = job.tree.is_file()
-    tree_note = "" if has_tree else "There is no tree: `hyper3 data fetch imagenet-tree` adds it."
-    return Draft(
-        folder_rows(test, wnids, job),
-        classes=names(),
-        nodes=tuple(wnids),
-        tree=job.tree.read_bytes() if has_tree else b"",
-        warnings=(tree_note,) if tree_note else (),
-    )
+    return Draft(folder_rows(test, wnids, job), classes=names(), nodes=tuple(wnids))
 
 
 def names() -> Classes:

@@ -31,6 +31,8 @@ class Layout:
     folders: tuple[str, ...]
     """Where that folder may be below the one that is named."""
     read: Callable[[Path], Listing]
+    pictures: str = "images"
+    """The folder in it that people name in its place."""
     is_matlab: bool = False
     """Whether its lists are MATLAB files."""
 
@@ -43,7 +45,7 @@ def read_listed(job: Job) -> Draft:
         ConfigError: Its lists are MATLAB files, and scipy is not installed.
     """
     layout = LAYOUTS[job.name]
-    places = [job.source, *(job.source / name for name in layout.folders), job.source.parent]
+    places = [job.source, *(job.source / name for name in layout.folders)]
     base = next((place for place in places if (place / layout.marker).is_file()), None)
     if base is None:
         return read_image_folder(job)
@@ -55,6 +57,14 @@ def read_listed(job: Job) -> Draft:
         )
     own = [tidy(name) for name in listing.classes]
     return Draft(listing.test, listing.train, variants(job.name, own, "the official archive"))
+
+
+def archive_around(name: str, source: Path) -> Path:
+    """The official archive whose folder of pictures was named; ``source`` if it is not that."""
+    layout = LAYOUTS.get(name)
+    if layout is None or source.name != layout.pictures:
+        return source
+    return source.parent if (source.parent / layout.marker).is_file() else source
 
 
 def check_matlab(what: str) -> None:
@@ -235,11 +245,11 @@ def _label(index: dict[str, int], name: str, file: Path | None = None, number: i
 
 
 LAYOUTS = {
-    "aircraft": Layout("data/variants.txt", ("fgvc-aircraft-2013b",), _aircraft),
-    "cars": Layout("devkit/cars_meta.mat", ("stanford_cars",), _cars, is_matlab=True),
+    "aircraft": Layout("data/variants.txt", ("fgvc-aircraft-2013b",), _aircraft, "data"),
+    "cars": Layout("devkit/cars_meta.mat", ("stanford_cars",), _cars, "cars_test", is_matlab=True),
     "cub2011": Layout("train_test_split.txt", ("CUB_200_2011",), _cub2011),
     "dtd": Layout("labels/test1.txt", ("dtd", "dtd/dtd"), _dtd),
-    "flowers102": Layout("imagelabels.mat", ("flowers-102",), _flowers102, is_matlab=True),
+    "flowers102": Layout("imagelabels.mat", ("flowers-102",), _flowers102, "jpg", is_matlab=True),
     "food101": Layout("meta/test.json", ("food-101",), _food101),
     "pets": Layout("annotations/test.txt", ("oxford-iiit-pet",), _pets),
     "sun397": Layout("ClassName.txt", ("SUN397",), _sun397),

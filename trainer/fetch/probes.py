@@ -1,12 +1,13 @@
 """Texts made to probe a model: HierarCaps' chains, SugarCrepe's pairs."""
 
 import csv
+import io
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from core.errors import DataError
 from trainer.fetch.draft import Draft, Job, Row
-from trainer.fetch.given import field, file_in, picture_in, read_json
+from trainer.fetch.given import field, file_in, picture_in, read_json, read_text
 
 _COLUMNS = ("id", "captions", "image_url")
 _ARROW = " => "
@@ -24,25 +25,21 @@ def read_hierarcaps(job: Job) -> Draft:
     file = file_in(job.source, "hierarcaps_test.csv", "data/hierarcaps_test.csv")
     folder = job.images or file.parent
     rows: list[Row] = []
+    reader = csv.DictReader(io.StringIO(read_text(file), newline=""), strict=True)
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            reader = csv.DictReader(lines, strict=True)
-            lacking = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
-            if lacking:
-                there = ", ".join(map(str, reader.fieldnames or ())) or "no columns"
-                raise DataError(
-                    f"{file}: no column {lacking[0]!r} (it has {there}); --from takes "
-                    f"{job.entry.files}"
-                )
-            for line in reader:
-                rows.append(_chain(line, f"{file}:{reader.line_num}"))
-                name = rows[-1]["image"]
-                rows[-1]["image"] = picture_in(folder, f"val2014/{name}", name)
+        lacking = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+        if lacking:
+            there = ", ".join(map(str, reader.fieldnames or ())) or "no columns"
+            raise DataError(
+                f"{file}: no column {lacking[0]!r} (it has {there}); --from takes {job.entry.files}"
+            )
+        for line in reader:
+            rows.append(_chain(line, f"{file}:{reader.line_num}"))
+            name = rows[-1]["image"]
+            rows[-1]["image"] = picture_in(folder, f"val2014/{name}", name)
     except csv.Error as error:
         line_number = reader.line_num + 1  # the last that was whole, and one
         raise DataError(f"{file}:{line_number}: not CSV: {error}; get it again") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: not UTF-8 text: {error.reason}; get it again") from error
     return Draft(rows, counts={"captions": sum(len(row["levels"]) for row in rows)})
 
 

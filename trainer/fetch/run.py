@@ -10,7 +10,7 @@ from core.errors import ConfigError, DataError
 from core.evaluation.manifest import DatasetManifest
 from trainer.fetch import arrays, captions, objects, probes
 from trainer.fetch.archives import download
-from trainer.fetch.catalogue import TREE, Entry, command, entry_of
+from trainer.fetch.catalogue import TREE, Entry, catalogue, command, entry_of, near
 from trainer.fetch.draft import Advance, Draft, Job
 from trainer.fetch.folder import (
     TREE_FILE,
@@ -18,10 +18,11 @@ from trainer.fetch.folder import (
     is_whole,
     read_manifest,
     replacing_folder,
+    state_of,
     write_folder,
 )
 from trainer.fetch.image_folder import read_image_folder
-from trainer.fetch.listed import LAYOUTS, check_matlab, read_listed
+from trainer.fetch.listed import LAYOUTS, archive_around, check_matlab, read_listed
 from trainer.fetch.tree import read_tree
 from trainer.storage import replacing, storage_errors
 
@@ -67,7 +68,30 @@ def fetch(name: str, request: Request, advance: Advance) -> Fetched:
     """
     is_own = bool(request.source or read_manifest(request.root / name))
     entry = entry_of(name, is_own=is_own)
-    return fetch_entry(name, entry, request, advance)
+    fetched = fetch_entry(name, entry, request, advance)
+    if name == "imagenet":
+        return with_tree(fetched, catalogue()[TREE], advance)
+    close = " or ".join(near(name, 0.8)) if name not in catalogue() else ""
+    if close:
+        said = f"{name} is a data set of your own here; did you mean {close}?"
+        return replace(fetched, remarks=(said, *fetched.remarks))
+    return fetched
+
+
+def with_tree(fetched: Fetched, tree: Entry, advance: Advance) -> Fetched:
+    """ImageNet with the tree over its classes or, where that cannot be had, with a remark."""
+    if fetched.manifest and fetched.manifest.tree:
+        return fetched
+    root = fetched.folder.parent
+    try:
+        _fetch_tree(tree, Request(root=root), root, advance)
+    except DataError as error:
+        said = (
+            "there is no tree over the classes, so TIE, LCA and Jaccard will not be measured; they "
+            f"need `hyper3 data fetch imagenet-tree --from FILE` ({error})"
+        )
+        return replace(fetched, remarks=(*fetched.remarks, said))
+    return replace(fetched, manifest=read_manifest(fetched.folder))
 
 
 def fetch_entry(name: str, entry: Entry, request: Request, advance: Advance) -> Fetched:
@@ -86,7 +110,9 @@ def fetch_entry(name: str, entry: Entry, request: Request, advance: Advance) -> 
         return _fetch_tree(entry, request, root, advance)
     folder = root / name
     manifest = read_manifest(folder)
-    if manifest and not request.force and _is_current(folder, manifest, request):
+    given = archive_around(name, request.source.resolve()) if request.source else None
+    state = state_of(given, root) if given else ""
+    if manifest and not request.force and _is_current(folder, manifest, request, given, state):
         return Fetched(folder, manifest, is_new=False)
     if request.source is None and not entry.archives:
         raise ConfigError(
@@ -97,14 +123,14 @@ def fetch_entry(name: str, entry: Entry, request: Request, advance: Advance) -> 
     reader = _reader(name)
     if request.source is None and name in LAYOUTS and LAYOUTS[name].is_matlab:
         check_matlab(name)  # rather than after a long download
-    source = (request.source or download(name, entry, root, advance)).resolve()
+    source = given or download(name, entry, root, advance).resolve()
     with replacing_folder(folder) as out:
         images = request.images.resolve() if request.images else None
-        job = Job(name, entry, source, images, out, root / TREE / TREE_FILE, advance)
+        job = Job(name, entry, source, images, out, advance)
         with _reading(out):
             draft = _compared(reader(job), entry)
         origin = str(source) if request.source else entry.archives[0].url
-        manifest = write_folder(job, draft, origin, base=root)
+        manifest = write_folder(job, draft, origin, state, base=root)
     if not request.source and not entry.keeps_archive:
         shutil.rmtree(source)
     return Fetched(folder, manifest, is_new=True, remarks=draft.warnings + draft.classes.warnings)
@@ -132,8 +158,10 @@ def _reading(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_current(folder: Path, manifest: DatasetManifest, request: Request) -> bool:
-    if request.source and manifest.source != str(request.source.resolve()):
+def _is_current(
+    folder: Path, manifest: DatasetManifest, request: Request, source: Path | None, state: str
+) -> bool:
+    if source and (manifest.source, manifest.source_state) != (str(source), state):
         return False
     images, given = (folder / manifest.images).resolve(), request.images
     if given and not (

@@ -22,6 +22,6 @@ def read_tree(file: Path) -> bytes:
     if digest != TREE_SHA256:
         raise DataError(
             f"{file}: sha256 {digest[:12]}... where the tree of the published comparisons has "
-            f"{TREE_SHA256[:12]}...; `hyper3 data fetch imagenet-tree` gets that one"
+            f"{TREE_SHA256[:12]}...; `hyper3 data fetch imagenet-tree --force` gets that one"
         )
     return content

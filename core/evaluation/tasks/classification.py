@@ -61,7 +61,8 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
     """Accuracies for each prompt set and variant of names, and tree measures where there is a tree.
 
     ``details``: ``table3_group``, the group whose mean per class stands in the paper's Table 3;
-    ``reliability``, of each group the bins of confidence with count, confidence and accuracy.
+    ``reliability``, of each group the bins of confidence with count, confidence and accuracy;
+    ``not_measured``, where the classes are nodes of a tree that is not there, how to get it.
     """
     actual = data.labels()
     paths = paths_of(read_tree(data.tree), data.nodes) if data.tree and data.nodes else None
@@ -83,7 +84,9 @@ def _measure(embedder: Embedder, data: Dataset, options: Options) -> Finding:
                 measures.append(measure)
             if paths is not None:
                 measures += _tree_measures(group, paths, found.predicted, truth, images.rows)
-    details = {"table3_group": _table3_group(data, sets), "reliability": bins}
+    details: dict[str, Any] = {"table3_group": _table3_group(data, sets), "reliability": bins}
+    if data.nodes and data.tree is None:
+        details["not_measured"] = ["hierarchy: hyper3 data fetch imagenet-tree"]
     return Finding(tuple(measures), details, images.left_out)
 
 

@@ -223,6 +223,15 @@ def test_a_wrong_name_costs_as_much_as_it_is_far_in_the_tree(
             assert compute(measure.outcomes) == pytest.approx(measure.value)
 
 
+def test_a_tree_that_is_not_there_is_told(
+    prepared: Prepared, colours: Colours, embed: Embed
+) -> None:
+    data = open_dataset(prepared(nodes=["warm1", "cold1", "cold2"]))
+    finding = KIND.measure(embed(colours()), data, Options())
+    assert finding.details["not_measured"] == ["hierarchy: hyper3 data fetch imagenet-tree"]
+    assert not any("hierarchy" in measure.group for measure in finding.measures)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
