@@ -20,7 +20,7 @@ from core.evaluation.report.document import (
 )
 from core.evaluation.report.families import family_blocks
 from core.evaluation.report.models import Model, data_title, families_of
-from core.evaluation.report.names import TITLES
+from core.evaluation.report.names import TITLES, data_of
 from core.evaluation.report.paper import (
     MEANS,
     PAPER_TABLES,
@@ -28,7 +28,7 @@ from core.evaluation.report.paper import (
     not_measured,
     paper_section,
 )
-from core.evaluation.report.published import not_found, published
+from core.evaluation.report.published import coverage, published
 from core.evaluation.report.spreadsheet import render_csv
 from core.evaluation.report.summary import summary
 from core.evaluation.result import Result
@@ -40,8 +40,8 @@ _INTRODUCTION = (
 )
 _PUBLISHED = (
     "The last columns of the paper's tables are what others have published; where a cell is empty, "
-    "no source that could be read had the number, or ours is by other prompts. † was read in notes "
-    "of others on the paper."
+    "no source that could be read had the number. † was read in notes of others on the paper. What "
+    "was measured with other options than the usual ones stands in the section of its family."
 )
 _DIFFERENCES = (
     "Δ is a model less the baseline on the same pictures, with the interval and the two-sided p of "
@@ -109,7 +109,9 @@ def _opening(
     said = [_INTRODUCTION, *([_DIFFERENCES] if baseline else [])]
     said += [_PUBLISHED] if has_published else []
     plots = (
-        [] if can_plot() else ["no plots: matplotlib is missing; pip install 'hyper3-stack[eval]'"]
+        []
+        if can_plot()
+        else ["no plots: matplotlib is missing; pip install '.[eval]' in a checkout"]
     )
     return Section(
         "Models",
@@ -161,7 +163,7 @@ def _families(
 def _heading(task: str, models: Sequence[Model]) -> str:
     data = next(m.results[task] for m in models if task in m.results).determined_by["data"]
     title = data_title(task, models)
-    split = "" if task.partition("/")[2] in TITLES else f", split {data['split']}"
+    split = "" if data_of(task) in TITLES else f", split {data['split']}"
     return f"{title}{split}: {data['records']:,} records ({task})"
 
 
@@ -180,7 +182,11 @@ def _sources() -> Section:
     )
     header = ("table", "system", "protocol", "source")
     return Section(
-        "Sources: where the published numbers were read", (words(header, rows), Text(not_found()))
+        "Sources: where the published numbers were read",
+        (
+            words(("table", "numbers read", "in no source that could be read"), coverage()),
+            words(header, rows),
+        ),
     )
 
 

@@ -1,26 +1,15 @@
-"""What else makes figures differ: limits, splits, prompts, pictures that were left out."""
+"""What else makes figures differ: splits, protocols, pictures that were left out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.evaluation.report.likeness import differing, other_prompts, why_not_paired
+from core.evaluation.report.likeness import differing, why_not_paired
 from core.evaluation.report.models import Model, tasks_of
-from core.evaluation.report.names import TITLES
 from core.evaluation.report.published import official_counts, protocol_notes
 from core.evaluation.result import Result
 
-_PUBLISHED_PREPROCESS = {
-    "retrieval": "retrieval",
-    "multilabel": "retrieval",
-    "classification": "classification",
-    "chains": "classification",
-}
-"""How the published figures made squares of whole pictures, by family."""
-
 _FEWER = "fewer pictures than the whole split"
 _LEFT_OUT = "pictures that could not be read are left out"
-_SQUARES = "squares made otherwise than for the published figures (--preprocess)"
-_PROMPTS = "other prompts than the usual ones (--prompts), so no published figure is like it"
 _MIXED = "results of different models in one folder; measure them again"
 _DIFFER = "figures of models that are not of the same thing"
 _NO_PAIRS = "no paired test is made"
@@ -94,21 +83,13 @@ def _of_results(models: Sequence[Model]) -> Iterator[Caution]:
 
 
 def _of_result(task: str, result: Result) -> Iterator[tuple[str, str]]:
-    data, protocol = result.determined_by["data"], result.determined_by["protocol"]
+    records = result.determined_by["data"]["records"]
     family, _, name = task.partition("/")
     full = official_counts().get(name)
-    if full and data["records"] < full and family != "parts":
-        yield _FEWER, f"{task} {data['records']:,} of {full:,}"
-    elif data.get("limit"):
-        yield _FEWER, f"{task} the first {data['records']:,}"
+    if full and records < full and family != "parts":
+        yield _FEWER, f"{task} {records:,} of {full:,}"
     if result.left_out:
         yield _LEFT_OUT, f"{task} {len(result.left_out):,}, the first {result.left_out[0]}"
-    usual, own = _PUBLISHED_PREPROCESS.get(family), protocol.get("preprocess")
-    if usual and own not in (None, usual) and name in TITLES:
-        yield _SQUARES, f"{task} by {own} where {usual} is usual"
-    others = other_prompts(result)
-    if others:
-        yield _PROMPTS, f"{task} by {', '.join(others)}"
 
 
 def _between(models: Sequence[Model], base: Model | None) -> Iterator[Caution]:

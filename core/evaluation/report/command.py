@@ -44,18 +44,20 @@ def report_command(
         console.print(f"{what:>9}  {file}", markup=False, soft_wrap=True)
     if found.without_plots:
         console.print(
-            "no plots, for want of matplotlib: pip install 'hyper3-stack[eval]'",
+            "no plots, for want of matplotlib: pip install '.[eval]' in a checkout",
             markup=False,
             soft_wrap=True,
         )
 
 
 def _model_of(models: Sequence[Model], folder: Path, broken: Sequence[str]) -> Model:
-    found = [model for model in models if model.folder == folder.resolve()]
-    unread = [why for why in broken if why.startswith(f"{folder.resolve()}/")]
-    if not found and unread:
-        raise DataError("; ".join(unread))
+    """The model of a folder, or the only one in it."""
+    place = folder.resolve()
+    found = [model for model in models if model.folder == place]
+    found = found or [model for model in models if model.folder.parent == place]
     if not found:
-        below = ", ".join(m.folder.name for m in models if m.folder.parent == folder.resolve())
+        raise DataError("; ".join(why for why in broken if why.startswith(f"{place}/")))
+    if len(found) > 1:
+        below = ", ".join(model.folder.name for model in found)
         raise ConfigError(f"{folder}: a baseline is one model; name one of {below}")
     return found[0]

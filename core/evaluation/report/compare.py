@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from core.evaluation.measure import Measure
 from core.evaluation.report.document import Row, Table, Tone
 from core.evaluation.report.figures import (
+    NOTHING,
     PAPER,
     Delta,
     Figure,
@@ -15,6 +16,7 @@ from core.evaluation.report.figures import (
     shown,
 )
 from core.evaluation.report.models import Model
+from core.evaluation.report.names import variant_of
 from core.evaluation.report.published import Key, Published, published
 
 
@@ -46,15 +48,15 @@ Groups = Sequence[tuple[str, Sequence[Figure]]]
 def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | None) -> Table:
     """A table of the paper: models, differences, and the published systems."""
     figures = [figure for _, rows in groups for figure in rows]
-    beside = {figure.key: _beside_ours(figure, models) for figure in figures}
+    beside = {figure.key: figure.published for figure in figures}
     systems = _in_order({row.system: None for rows in beside.values() for row in rows})
     compared = _compared(models, baseline)
     to_paper = models if PAPER in systems and len(models) <= _MOST_DIFFERENCES else []
     header = [
         "",
         *_headings(models, baseline),
-        *(f"Δ {model.name}" for model in compared),
-        *(f"{model.name} less {PAPER}" for model in to_paper),
+        *(_heading(model) for model in compared),
+        *(f"{model.name}\nless {PAPER}" for model in to_paper),
         *systems,
     ]  # fmt: skip
     rows = []
@@ -73,7 +75,7 @@ def paper_table(groups: Groups, models: Sequence[Model], baseline: Baseline | No
 def overview(groups: Groups, models: Sequence[Model], baseline: Baseline | None) -> Table:
     """Figures of several tasks: models, differences and chance."""
     compared = _compared(models, baseline)
-    header = ["", *_headings(models, baseline), *(f"Δ {model.name}" for model in compared)]
+    header = ["", *_headings(models, baseline), *map(_heading, compared)]
     rows = []
     for heading, members in groups:
         rows.append(Row((heading,), is_heading=True))
@@ -91,7 +93,7 @@ def task_table(task: str, models: Sequence[Model], baseline: Baseline | None) ->
     header = [
         "",
         *_headings(having, baseline),
-        *(f"Δ {model.name}" for model in compared),
+        *map(_heading, compared),
         "chance",
         "of",
         *systems,
@@ -123,7 +125,7 @@ def _keys(task: str, models: Sequence[Model]) -> list[Key]:
 
 def _beside(figure: Figure) -> tuple[Published, ...]:
     """What is published for a figure that is in no table of the paper; of parts, GRIT's."""
-    if figure.key[0].startswith("parts/"):
+    if figure.key[0].startswith("parts/") and not variant_of(figure.key[0]):
         return published().get(("parts/grit", *figure.key[1:]), ())
     return tuple(row for row in figure.published if row.table == "beyond")
 
@@ -137,6 +139,10 @@ def _compared(models: Sequence[Model], baseline: Baseline | None) -> list[Model]
     if baseline is None:
         return []
     return [model for model in models if model.name != baseline.model.name]
+
+
+def _heading(model: Model) -> str:
+    return f"Δ\n{model.name}"
 
 
 def _headings(models: Sequence[Model], baseline: Baseline | None) -> list[str]:
@@ -155,19 +161,28 @@ def _ours(
 
 
 def _chance(figure: Figure, models: Sequence[Model]) -> str:
-    found = (figure.of(model) for model in models)
-    one = next(measure for measure in found if measure is not None)
-    return "" if one.chance is None else number(one, one.chance)
+    found = [figure.of(model) for model in models]
+    return _each([_said_chance(m) if m is not None else None for m in found])
+
+
+def _said_chance(measure: Measure) -> str:
+    return "" if measure.chance is None else number(measure, measure.chance)
 
 
 def _label(figure: Figure, found: Sequence[Measure | None]) -> str:
-    is_down = any(measure.is_lower_better for measure in found if measure is not None)
+    known = [measure.is_lower_better for measure in found if measure is not None]
+    is_down = figure.is_lower_better or any(known)
     return f"{figure.label} ↓" if is_down else figure.label
 
 
 def _count(found: Sequence[Measure | None]) -> str:
-    counts = sorted({measure.count for measure in found if measure is not None})
-    return " / ".join(f"{count:,}" for count in counts)
+    return _each([f"{m.count:,}" if m is not None else None for m in found])
+
+
+def _each(said: Sequence[str | None]) -> str:
+    """What is the same for all models that have it, else of each in the order of the columns."""
+    known = dict.fromkeys(each for each in said if each is not None)
+    return next(iter(known)) if len(known) == 1 else " / ".join(each or NOTHING for each in said)
 
 
 def _is_share(found: Sequence[Measure | None], *, default: bool) -> bool:
@@ -185,12 +200,6 @@ def _theirs(rows: Sequence[Published], system: str, found: Sequence[Measure | No
 def _to_paper(published: Sequence[Published], mine: Measure | None) -> Delta:
     rows = [row for row in published if row.system == PAPER]
     return marked(mine, mine.value - rows[0].value) if rows and mine is not None else Delta()
-
-
-def _beside_ours(figure: Figure, models: Sequence[Model]) -> tuple[Published, ...]:
-    """What is published, unless a model's figure is by other prompts."""
-    is_like = all(figure.is_like_published(model) for model in models)
-    return figure.published if is_like else ()
 
 
 def _row(cells: Sequence[str], deltas: Sequence[Delta], rest: Sequence[str]) -> Row:

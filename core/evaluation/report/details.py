@@ -16,7 +16,7 @@ _MOST_CLASSES = 40
 
 def task_blocks(task: str, models: Sequence[Model]) -> list[Block]:
     """Of each key of the details that is known, what there is to see."""
-    blocks: list[Block] = []
+    blocks = _notes(task, models)
     for key, show in _SHOWN.items():
         found = kept(task, key, models)
         if found:
@@ -45,8 +45,23 @@ def _reasons(_: str, found: Found) -> list[Block]:
     return [Cautions(tuple(f"{model.name}: {reason}" for _, model, reason in found))]
 
 
-def _notes(_: str, found: Found) -> list[Block]:
-    return [Text(note) for note in dict.fromkeys(note for *_, notes in found for note in notes)]
+def _not_measured(_: str, found: Found) -> list[Block]:
+    said = {what: [m.name for _, m, lacking in found if what in lacking] for *_, each in found
+            for what in each}  # fmt: skip
+    return [Cautions(tuple(f"not measured ({', '.join(said[what])}): {what}" for what in said))]
+
+
+def _notes(task: str, models: Sequence[Model]) -> list[Block]:
+    """Remarks, with the names of those that they are of where not all share them."""
+    having = [model.name for model in models if task in model.results]
+    whose: dict[str, list[str]] = {}
+    for _, model, notes in kept(task, "notes", models):
+        for note in notes:
+            whose.setdefault(note, []).append(model.name)
+    return [
+        Text(note if names == having else f"{', '.join(names)}: {note}")
+        for note, names in whose.items()
+    ]
 
 
 def _recall_curve(task: str, found: Found) -> list[Block]:
@@ -190,7 +205,7 @@ def _ties(_: str, found: Found) -> list[Block]:
 
 _SHOWN: dict[str, Callable[[str, Found], list[Block]]] = {
     "not_applicable": _reasons,
-    "notes": _notes,
+    "not_measured": _not_measured,
     "recall_curve": _recall_curve,
     "radii": _radii,
     "classes": _classes,

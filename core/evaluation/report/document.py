@@ -23,6 +23,7 @@ class Table:
     """Figures, names in the first column."""
 
     header: tuple[str, ...]
+    """After a line's end comes what need not be read in full."""
     rows: tuple[Row, ...]
     published_from: int | None = None
     """The first column of what others have published."""

@@ -7,6 +7,7 @@ from core.evaluation.report.canvas import can_plot
 from core.evaluation.report.details import kept, known
 from core.evaluation.report.document import Block, Text, words
 from core.evaluation.report.models import Model
+from core.evaluation.report.names import label_of
 
 
 def family_blocks(family: str, tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
@@ -26,7 +27,7 @@ def _naming(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
             y = [each["accuracy"] for each in bins]
             series.append(plots.Series(place, model.name, x, y))
         if series:
-            panels[task.partition("/")[2]] = series
+            panels[label_of(task)] = series
     if not (panels and can_plot()):
         return []
     caption = (
@@ -42,7 +43,7 @@ def _prompts(tasks: Sequence[str], models: Sequence[Model]) -> list[Block]:
     """Every template of every data set, and the best and the worst of them by name."""
     rows, extremes = [], []
     for task in tasks:
-        name = task.partition("/")[2]
+        name = label_of(task)
         for place, model, listed in kept(task, "templates", models):
             templates = known(listed, "accuracy")
             label = f"{name}, {model.name}" if len(models) > 1 else name

@@ -7,19 +7,26 @@ from dataclasses import dataclass, replace
 from core.errors import DataError
 from core.evaluation.measure import Measure
 from core.evaluation.report.document import Tone
-from core.evaluation.report.likeness import is_like_published, why_not_paired
+from core.evaluation.report.likeness import why_not_paired
 from core.evaluation.report.models import Model
 from core.evaluation.report.published import Key, Published, published
 from core.evaluation.result import Result
-from core.evaluation.statistics import Difference, compare
+from core.evaluation.statistics import RESAMPLES, Difference, compare
 
-_NOTHING = "\N{EN DASH}"
+NOTHING = "\N{EN DASH}"
+"""Stands for a number that there is not."""
 
 PAPER = "Hyper3-CLIP"
 """Whose published figures differences are taken to."""
 
 _SURE = 0.05
 """Under this p a difference is taken for more than chance."""
+
+_LEAST_P = 2 / (RESAMPLES + 1)
+"""No draw fell on the other side: the true p may be anything below."""
+
+_FRACTIONS = "hierarchy"
+"""How groups begin whose shares are printed as 0.82, not as 82, wherever they are published."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Figure:
     """Where else the same figure stands."""
     parts: tuple["Figure", ...] = ()
     """Of a mean: what it is of. It exists where all of them do."""
+    is_lower_better: bool = False
+    """Said already where nothing was measured."""
 
     def of(self, model: Model) -> Measure | None:
         """A model's figure, or None where it was not measured."""
@@ -45,13 +54,6 @@ class Figure:
         """The result that holds a model's figure; None of a mean, which is of several."""
         return None if self.parts else self._found(model)[1]
 
-    def is_like_published(self, model: Model) -> bool:
-        """Whether a model's figure is by the same prompts as the published ones."""
-        if self.parts:
-            return all(part.is_like_published(model) for part in self.parts)
-        result = self.result_of(model)
-        return result is None or is_like_published(result)
-
     @property
     def published(self) -> tuple[Published, ...]:
         """What others have published for it."""
@@ -61,6 +63,8 @@ class Figure:
         for key in (self.key, self.otherwise):
             measure = model.find(*key) if key else None
             if key and measure is not None:
+                is_fraction = measure.group.startswith(_FRACTIONS)
+                measure = replace(measure, unit="number") if is_fraction else measure
                 return measure, model.results[key[0]]
         return None, None
 
@@ -108,7 +112,7 @@ def shown(measure: Measure) -> str:
 def number(measure: Measure, value: float) -> str:
     """A value of a measure; a dash where it is of nothing."""
     if not math.isfinite(value):
-        return _NOTHING
+        return NOTHING
     return f"{value * 100:.1f}" if measure.unit == "share" else measure.number(value)
 
 
@@ -126,10 +130,11 @@ def _shift(row: Published) -> int:
 def signed(measure: Measure, delta: float) -> str:
     """A difference, of shares in points."""
     if not math.isfinite(delta):
-        return _NOTHING
+        return NOTHING
     if measure.unit == "share":
         return f"{round(delta * 100, 1) + 0.0:+.1f}"  # no -0.0
-    return f"{round(delta, 3) + 0.0:+.4g}"
+    delta = round(delta, 4) + 0.0
+    return f"{'-' if delta < 0 else '+'}{measure.number(abs(delta))}"
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ def delta(figure: Figure, model: Model, base: Model, seed: int) -> Delta:
     if found is None:
         return marked(mine, mine.value - theirs.value)
     low, high = signed(mine, found.low), signed(mine, found.high)
-    p = f"p={found.p:.3f}" if found.p >= 0.001 else "p<0.001"
+    p = f"p={found.p:.3f}" if found.p > _LEAST_P else f"p≤{_LEAST_P:.3f}"
     return marked(mine, found.delta, f" [{low}, {high}] {p}", is_sure=found.p < _SURE)
 
 

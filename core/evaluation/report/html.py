@@ -18,6 +18,9 @@ from core.evaluation.report.document import (
 )
 from core.evaluation.report.svg import DARK_STYLE
 
+_NARROW = 3
+"""Columns that fit into every window."""
+
 
 def render_html(document: Document) -> str:
     """The report as a page."""
@@ -80,14 +83,26 @@ def _folded(title: str, content: str) -> str:
 def _table(block: Table) -> str:
     words = ' class="words"' if block.is_words else ""
     header = "".join(
-        f'<th scope="col"{_class(block, None, column)}>{escape(cell)}</th>'
+        f'<th scope="col"{_class(block, None, column)}{_tip(cell)}>{_heading(cell)}</th>'
         for column, cell in enumerate(block.header)
     )
     rows = "\n".join(_row(block, row) for row in block.rows)
+    is_wide = len(block.header) > _NARROW and not block.is_words
+    scroll = "scroll wide" if is_wide else "scroll"
     return (
-        f'<div class="scroll" tabindex="0"><table{words}><thead><tr>{header}</tr></thead>\n'
+        f'<div class="{scroll}" tabindex="0"><table{words}><thead><tr>{header}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
+
+
+def _heading(cell: str) -> str:
+    """A heading; its second line is small, and cut where it is too long."""
+    first, _, second = cell.partition("\n")
+    return f"{escape(first)} <small>{escape(second)}</small>" if second else escape(first)
+
+
+def _tip(cell: str) -> str:
+    return f' title="{escape(cell)}"' if "\n" in cell else ""
 
 
 def _row(block: Table, row: Row) -> str:

@@ -1,15 +1,15 @@
 """The results of models, side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
 from core.evaluation.measure import Measure
-from core.evaluation.report.likeness import called_here
-from core.evaluation.report.names import TITLES
+from core.evaluation.report.names import TITLES, data_of, variant_of
 from core.evaluation.result import Result, read_result
 from core.evaluation.suites import KINDS
 
@@ -31,14 +31,10 @@ class Model:
         return first
 
     def find(self, task: str, group: str, name: str) -> Measure | None:
-        """A figure of a task, or None; in a group ``*`` stands for any characters.
-
-        The shipped prompt sets are known by what they say, whatever a result calls them.
-        """
+        """A figure of a task, or None; in a group ``*`` stands for any characters."""
         result = self.results.get(task)
         if result is None:
             return None
-        group = called_here(result, group)
         named = [m for m in result.measures if m.name == name]
         exact = [measure for measure in named if measure.group == group]
         alike = (measure for measure in named if fnmatchcase(measure.group, group))
@@ -54,13 +50,13 @@ def read_models(folders: Sequence[Path]) -> tuple[list[Model], list[str]]:
     Raises:
         DataError: A folder holds no results, or there is none that can be read.
     """
-    found = [folder for given in folders for folder in _model_folders(given)]
-    found = list(dict.fromkeys(folder.resolve() for folder in found))
-    broken: list[str] = []
-    results = [(folder, each) for folder in found if (each := _read(folder, broken))]
-    if not results:
+    found: dict[Path, list[Result]] = {}
+    broken: dict[str, None] = {}
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        found |= _models_in(folder, broken)
+    if not found:
         raise DataError("; ".join(broken))
-    return _named(results), broken
+    return _named(list(found.items())), list(broken)
 
 
 def _named(results: Sequence[tuple[Path, list[Result]]]) -> list[Model]:
@@ -73,8 +69,7 @@ def _named(results: Sequence[tuple[Path, list[Result]]]) -> list[Model]:
         if len(same) < len(alike):
             name = f"{name} ({_fingerprint(each)[:8]})"
         if len(same) > 1:
-            has_own = len({other.name for other in same}) == len(same)
-            name = f"{name} in {folder.name if has_own else folder.parent.name}"
+            name = f"{name} in {_place(folder, same)}"
         if any(name == model.name for model in models):
             name = f"{name} #{len(models) + 1}"
         models.append(Model(name, folder, {result.task: result for result in each}))
@@ -97,34 +92,47 @@ def families_of(models: Sequence[Model]) -> dict[str, list[str]]:
 
 
 def data_title(task: str, models: Sequence[Model]) -> str:
-    """What the data of a task are called; of a file its name and its folder's."""
-    name = task.partition("/")[2]
+    """What the data of a task are called, of a file its name and its folder's; with the variant."""
+    name = data_of(task)
     titles = (model.results[task].title for model in models if task in model.results)
     title = TITLES.get(name) or next(filter(None, titles), name)
-    return "/".join(Path(title).parts[-2:]) if title.endswith(".jsonl") else title
+    title = "/".join(Path(title).parts[-2:]) if title.endswith(".jsonl") else title
+    return ", ".join(filter(None, (title, variant_of(task))))
 
 
-def _read(folder: Path, broken: list[str]) -> list[Result]:
-    """The results of a model by task; why some are not there is added to ``broken``."""
-    results, files = [], sorted(folder.glob("*/*.json"))
-    if not files:
+def _place(folder: Path, others: Sequence[Path]) -> str:
+    """The last part of a folder that all of them have their own of, else what they do not share."""
+    for part in range(1, min(len(other.parts) for other in others)):
+        if len({other.parts[-part] for other in others}) == len(others):
+            return folder.parts[-part]
+    return str(folder.relative_to(commonpath(others)))
+
+
+def _models_in(folder: Path, broken: dict[str, None]) -> dict[Path, list[Result]]:
+    """The results of a model, or of each model in a folder of such.
+
+    What lies there and is no result does not hide those that are, and is added to ``broken``.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; name one that `hyper3 eval` wrote")
+    places = [folder, *(child for child in sorted(folder.iterdir()) if child.is_dir())]
+    if not any(any(place.glob("*/*.json")) for place in places):
         raise DataError(f"{folder}: holds no results; `hyper3 eval` writes them")
-    for file in files:
+    own = _read(folder, broken)
+    if own:
+        return {folder: own}
+    return {place: each for place in places[1:] if (each := _read(place, broken))}
+
+
+def _read(folder: Path, broken: dict[str, None]) -> list[Result]:
+    """The results of a model by task; why some are not there is added to ``broken``."""
+    results = []
+    for file in sorted(folder.glob("*/*.json")):
         try:
             results.append(read_result(file))
         except DataError as error:
-            broken.append(str(error))
+            broken[str(error)] = None
     return sorted(results, key=lambda result: result.task)
-
-
-def _model_folders(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; name one that `hyper3 eval` wrote")
-    below = [child for child in sorted(folder.iterdir()) if any(child.glob("*/*.json"))]
-    if any(folder.glob("*/*.json")) or not below:
-        yield folder
-    else:
-        yield from below
 
 
 def _name(results: Sequence[Result]) -> str:

@@ -28,3 +28,18 @@ TITLES = {
     "eccv-caption": "ECCV Caption",
 }
 """By the name that `hyper3 data fetch` knows."""
+
+
+def data_of(task: str) -> str:
+    """The name of a task's data: `coco-val2017` of `retrieval/coco-val2017~limit-300`."""
+    return task.partition("/")[2].partition("~")[0]
+
+
+def variant_of(task: str) -> str:
+    """The options that were not the usual ones: `limit 300, seed 1` of `~limit-300~seed-1`."""
+    return ", ".join(option.replace("-", " ", 1) for option in task.split("~")[1:])
+
+
+def label_of(task: str) -> str:
+    """The name of a task's data, with the options that were not the usual ones."""
+    return ", ".join(filter(None, (data_of(task), variant_of(task))))

@@ -8,9 +8,11 @@ from core.evaluation.report.compare import Baseline, Groups, paper_table
 from core.evaluation.report.document import Block, Section, Text, words
 from core.evaluation.report.figures import Figure
 from core.evaluation.report.models import Model
-from core.evaluation.report.names import TITLES
+from core.evaluation.report.names import TITLES, data_of
+from core.evaluation.report.published import Key
 from core.evaluation.suites import CLASSIFICATION, SUITES
 
+_IMAGENET = "classification/imagenet"
 _AUDITED = ("food101", "cub2011", "flowers102")
 _RECALLS = ("R@1", "R@5", "R@10")
 _PER_CLASS = "mean per class"
@@ -46,7 +48,10 @@ def _retrieval(name: str) -> tuple[str, list[Figure]]:
 def _hierarchy(variant: str) -> tuple[str, list[Figure]]:
     group = f"hierarchy, official prompts, names of {variant}"
     names = ("TIE", "LCA", "Jaccard", "H-precision", "H-recall")
-    rows = [Figure(name, ("classification/imagenet", group, name)) for name in names]
+    rows = [
+        Figure(name, (_IMAGENET, group, name), is_lower_better=name in ("TIE", "LCA"))
+        for name in names
+    ]
     return f"the tree of ImageNet, names of {variant}", rows
 
 
@@ -218,14 +223,47 @@ def paper_section(
     part: PaperTable, models: Sequence[Model], baseline: Baseline | None
 ) -> list[Block]:
     """A table, and how to get what is missing from it."""
-    blocks: list[Block] = [Text(part.about), paper_table(part.groups, models, baseline)]
-    missing = missing_tasks(part, models)
-    if missing:
+    groups = [(_titled(heading, rows, models), rows) for heading, rows in part.groups]
+    blocks: list[Block] = [Text(part.about), paper_table(groups, models, baseline)]
+    missing, lacking = missing_tasks(part, models), _lacking(part, models)
+    if missing or lacking:
         blocks += [
             Text("Not measured; these commands get the data, and measure:"),
-            how_to_fill(part, missing),
+            how_to_fill(part, missing, lacking),
         ]
     return blocks
+
+
+def _titled(heading: str, figures: Sequence[Figure], models: Sequence[Model]) -> str:
+    """A heading that says beside empty rows what would fill them."""
+    if any(figure.of(model) for figure in figures for model in models):
+        return heading
+    whats = [what for figure in figures for what in _not_measured(figure.key, models)]
+    return "; ".join((heading, *(f"not measured: {what}" for what in dict.fromkeys(whats))))
+
+
+def _not_measured(key: Key, models: Sequence[Model]) -> list[str]:
+    """What models say that they lacked for a figure: ``hierarchy: COMMAND``."""
+    lacking = (
+        str(what)
+        for model in models
+        if key[0] in model.results
+        for what in model.results[key[0]].details.get("not_measured", ())
+    )
+    return [what for what in dict.fromkeys(lacking) if key[1].startswith(what.partition(":")[0])]
+
+
+def _lacking(part: PaperTable, models: Sequence[Model]) -> list[tuple[str, str]]:
+    """Of figures that no model has, though it did their task: what they are, and the command."""
+    found = [
+        (data_of(figure.key[0]), what)
+        for _, figures in part.groups
+        for figure in figures
+        if not any(figure.of(model) for model in models)
+        for what in _not_measured(figure.key, models)
+    ]
+    split = [(data, *what.partition(": ")[::2]) for data, what in dict.fromkeys(found)]
+    return [(f"{TITLES.get(data, data)}, {what}", command) for data, what, command in split]
 
 
 def is_measured(part: PaperTable, models: Sequence[Model]) -> bool:
@@ -246,10 +284,12 @@ def missing_tasks(part: PaperTable, models: Sequence[Model]) -> list[str]:
     ]
 
 
-def how_to_fill(part: PaperTable, missing: Sequence[str]) -> Block:
-    """Which command gets the data of each task, and the one that then measures."""
+def how_to_fill(
+    part: PaperTable, missing: Sequence[str], lacking: Sequence[tuple[str, str]] = ()
+) -> Block:
+    """Which command gets the data of each task, and what tasks lack; the last one measures."""
     names = list(dict.fromkeys(task.partition("/")[2] for task in missing))
-    rows = [(TITLES.get(name, name), how_to_get(name)) for name in names]
+    rows = [(TITLES.get(name, name), how_to_get(name)) for name in names] + [*lacking]
     rows.append(("then", f"hyper3 eval TARGET {part.suite}"))
     return words(("data", "command"), rows, code=[1])
 

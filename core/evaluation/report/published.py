@@ -32,6 +32,10 @@ class Published:
     """Whether it was read in notes of others, not at the authors' own place."""
 
 
+_SYSTEMS = ("Hyper3-CLIP", "UNCHA", "PHyCLIP", "HyCoCLIP", "ATMG", "MERU", "CLIP")
+"""Those that the paper compares."""
+
+
 @cache
 def published() -> Mapping[Key, tuple[Published, ...]]:
     """All published numbers by figure, in the order of the file."""
@@ -68,9 +72,15 @@ def protocol_notes() -> list[tuple[str, frozenset[str]]]:
     return [(note["text"], frozenset(note["tasks"])) for note in _content()["notes"]]
 
 
-def not_found() -> str:
-    """What of the paper's tables could not be read anywhere."""
-    return str(_content()["missing"])
+def coverage() -> list[tuple[str, str, str]]:
+    """Of each table of the paper how many numbers could be read, and what could not."""
+    found = []
+    for table, entry in _content()["tables"].items():
+        rows = [row for every in published().values() for row in every if row.table == table]
+        read = sum(row.system in _SYSTEMS for row in rows) if "of" in entry else len(rows)
+        said = f"{read} of {entry['of']}" if "of" in entry else str(read)
+        found.append((table, said, entry["missing"]))
+    return found
 
 
 @cache

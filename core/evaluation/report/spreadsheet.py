@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from core.evaluation.measure import Measure
 from core.evaluation.report.figures import Figure
-from core.evaluation.report.likeness import is_like_published
 from core.evaluation.report.models import Model
 from core.evaluation.report.published import Published, published
 
@@ -40,14 +39,12 @@ def _figures(
 ) -> Iterator[tuple[str, Measure, tuple[Published, ...], str]]:
     theirs = {id(model.find(*key)): rows for key, rows in published().items()}
     for task, result in model.results.items():
-        is_like = is_like_published(result)
         for measure in result.measures:
-            yield task, measure, theirs.get(id(measure), ()) if is_like else (), result.key
+            yield task, measure, theirs.get(id(measure), ()), result.key
     for figure in means:
         mean = figure.of(model)
         if mean is not None:
-            rows = figure.published if figure.is_like_published(model) else ()
-            yield figure.key[0], mean, rows, ""
+            yield figure.key[0], mean, figure.published, ""
 
 
 def _row(task: str, model: Model, measure: Measure) -> list[str]:

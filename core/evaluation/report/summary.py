@@ -6,6 +6,7 @@ from core.evaluation.report.compare import Baseline, Groups, overview
 from core.evaluation.report.document import Section, Text
 from core.evaluation.report.figures import Figure
 from core.evaluation.report.models import Model, data_title, families_of
+from core.evaluation.report.names import variant_of
 from core.evaluation.report.published import Key
 
 _CHOSEN = {
@@ -39,14 +40,24 @@ def summary(models: Sequence[Model], baseline: Baseline | None) -> Section | Non
 
 
 def _figures(family: str, tasks: Sequence[str], models: Sequence[Model]) -> list[Figure]:
-    """A figure a task; of many tasks that a model did all of, their mean alone."""
+    """A figure a task; of many tasks with the same options, if a model did all, their mean."""
+    found: list[Figure] = []
+    for variant in dict.fromkeys(map(variant_of, tasks)):
+        alike = [task for task in tasks if variant_of(task) == variant]
+        found += _of_variant(family, variant, alike, models)
+    return found
+
+
+def _of_variant(
+    family: str, variant: str, tasks: Sequence[str], models: Sequence[Model]
+) -> list[Figure]:
     figures = [figure for task in tasks if (figure := _figure(task, models))]
     names = {figure.key[2] for figure in figures}
     if len(figures) <= _MOST or len(names) > 1:
         return figures
     (name,) = names
-    label = f"{name}, mean of {len(figures)} data sets"
-    mean = Figure(label, (family, "mean", name), parts=tuple(figures))
+    label = ", ".join(filter(None, (name, variant, f"mean of {len(figures)} data sets")))
+    mean = Figure(label, (family, f"mean {variant}", name), parts=tuple(figures))
     return [mean] if any(mean.of(model) for model in models) else figures
 
 

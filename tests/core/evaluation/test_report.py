@@ -90,7 +90,8 @@ def rows_of(part: Section) -> dict[str, list[str]]:
 
 def column(part: Section, row: str, heading: str) -> str:
     table = next(block for block in part.blocks if isinstance(block, Table))
-    return rows_of(part)[row][table.header.index(heading) - 1]
+    headings = [cell.replace("\n", " ") for cell in table.header]
+    return rows_of(part)[row][headings.index(heading) - 1]
 
 
 def noted(part: Section) -> str:
@@ -165,7 +166,7 @@ def test_a_difference_to_the_baseline_has_a_paired_test(tmp_path: Path) -> None:
     part = section(report, "Retrieval")
     assert column(part, "R@5", "base (baseline)").startswith("40.0")
     assert column(part, "R@5", "Δ better").startswith("+40.0 [+")
-    assert column(part, "R@5", "Δ better").endswith(("p=0.002", "p<0.001"))
+    assert column(part, "R@5", "Δ better").endswith("p≤0.002")
 
 
 def test_results_of_other_pictures_differ_without_a_test(tmp_path: Path) -> None:
@@ -188,16 +189,6 @@ def test_results_of_other_pictures_differ_without_a_test(tmp_path: Path) -> None
             "retrieval/own",
             {"left_out": ("a.jpg: torn", "b.jpg: torn")},
             "retrieval/own 2, the first a.jpg: torn",
-        ),
-        (
-            "retrieval/flickr30k",
-            {"protocol": {"preprocess": "letterbox"}},
-            "retrieval/flickr30k by letterbox where retrieval is usual",
-        ),
-        (
-            "classification/pets",
-            {"protocol": {"prompts": {"mine": ["a {}"]}}},
-            "no published figure is like it: classification/pets by mine",
         ),
         ("classification/imagenet", {}, "362 of the 1,000 names differ"),
         ("multilabel/voc2007", {}, "names neither year nor split of VOC"),

@@ -166,7 +166,7 @@ def test_without_matplotlib_the_report_says_what_to_install(
     assert report.without_plots
     assert not report.document.plots()
     said = [b for s in report.document.sections for b in s.blocks if isinstance(b, Cautions)]
-    assert any("pip install 'hyper3-stack[eval]'" in text for b in said for text in b.texts)
+    assert any("pip install '.[eval]'" in text for b in said for text in b.texts)
 
 
 def test_a_plot_takes_its_text_as_it_is(make: Make) -> None:
