@@ -19,15 +19,10 @@ from core.evaluation.report.document import (
     words,
 )
 from core.evaluation.report.families import family_blocks
+from core.evaluation.report.gaps import is_measured, not_measured, paper_section
 from core.evaluation.report.models import Model, data_title, families_of
 from core.evaluation.report.names import TITLES, data_of
-from core.evaluation.report.paper import (
-    MEANS,
-    PAPER_TABLES,
-    is_measured,
-    not_measured,
-    paper_section,
-)
+from core.evaluation.report.paper import MEANS, PAPER_TABLES
 from core.evaluation.report.published import coverage, published
 from core.evaluation.report.spreadsheet import render_csv
 from core.evaluation.report.summary import summary

@@ -16,7 +16,9 @@ _MOST_CLASSES = 40
 
 def task_blocks(task: str, models: Sequence[Model]) -> list[Block]:
     """Of each key of the details that is known, what there is to see."""
-    blocks = _notes(task, models)
+    blocks: list[Block] = [Text(note) for note in _remarks(task, "notes", models)]
+    lacking = tuple(f"not measured: {what}" for what in _remarks(task, "not_measured", models))
+    blocks += [Cautions(lacking)] if lacking else []
     for key, show in _SHOWN.items():
         found = kept(task, key, models)
         if found:
@@ -45,22 +47,16 @@ def _reasons(_: str, found: Found) -> list[Block]:
     return [Cautions(tuple(f"{model.name}: {reason}" for _, model, reason in found))]
 
 
-def _not_measured(_: str, found: Found) -> list[Block]:
-    said = {what: [m.name for _, m, lacking in found if what in lacking] for *_, each in found
-            for what in each}  # fmt: skip
-    return [Cautions(tuple(f"not measured ({', '.join(said[what])}): {what}" for what in said))]
-
-
-def _notes(task: str, models: Sequence[Model]) -> list[Block]:
-    """Remarks, with the names of those that they are of where not all share them."""
+def _remarks(task: str, key: str, models: Sequence[Model]) -> list[str]:
+    """What models remark, each once; whose it is where not all of them say it."""
     having = [model.name for model in models if task in model.results]
     whose: dict[str, list[str]] = {}
-    for _, model, notes in kept(task, "notes", models):
-        for note in notes:
-            whose.setdefault(note, []).append(model.name)
+    for _, model, remarks in kept(task, key, models):
+        for remark in remarks:
+            whose.setdefault(remark, []).append(model.name)
     return [
-        Text(note if names == having else f"{', '.join(names)}: {note}")
-        for note, names in whose.items()
+        remark if names == having else f"{', '.join(names)}: {remark}"
+        for remark, names in whose.items()
     ]
 
 
@@ -205,7 +201,6 @@ def _ties(_: str, found: Found) -> list[Block]:
 
 _SHOWN: dict[str, Callable[[str, Found], list[Block]]] = {
     "not_applicable": _reasons,
-    "not_measured": _not_measured,
     "recall_curve": _recall_curve,
     "radii": _radii,
     "classes": _classes,

@@ -265,6 +265,16 @@ def test_a_baseline_must_be_one_model(tmp_path: Path) -> None:
         report_command([tmp_path / "all"], out=tmp_path / "out", baseline=tmp_path / "all")
 
 
+def test_a_folder_of_one_model_is_that_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "a", "retrieval/own", recalls(0.8))
+    put(tmp_path / "all" / "b", "retrieval/own", recalls(0.5))
+    report_command([tmp_path / "a"], out=tmp_path / "out", baseline=tmp_path / "all")
+    assert "b: 6 figures of 1 tasks" in capsys.readouterr().out
+    assert "b (baseline)" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
 def test_a_folder_without_results_says_what_writes_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no results; `hyper3 eval` writes them"):
         read_models([tmp_path])

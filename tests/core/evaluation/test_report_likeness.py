@@ -173,6 +173,26 @@ def test_a_broken_result_is_named_and_the_others_are_shown(
         read_models([tmp_path / "results" / "b"])
 
 
+def test_files_that_are_no_results_hide_none_that_are(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    write(out / "a", "pairs/own", [hits("x", "y", 50)])
+    old = write(out / "a", "retrieval/own", [hits("average", "R@1", 50)])
+    old.write_text(
+        old.read_text(encoding="utf-8").replace('"format_version": 1', '"format_version": 0'),
+        "utf-8",
+    )
+    foreign = [out / "notes" / "a.json", out / "a" / "plots" / "b.json", out / "a" / "c" / "d.json"]
+    for file, text in zip(foreign, ("[]", '{"a": 1}', "\udcff"), strict=True):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    gone = write(out / "b", "pairs/own", [hits("x", "y", 50)]).with_suffix(".npz")
+    gone.unlink()
+    models, broken = read_models([out])
+    assert [(model.name, [*model.results]) for model in models] == [("a", ["pairs/own"])]
+    for file in (old, gone, *foreign):
+        assert [why.startswith(f"{file}: ") for why in broken].count(True) == 1
+
+
 def test_a_baseline_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         file = write(tmp_path / folder, "retrieval/own", [hits("average", "R@1", 50)])
@@ -187,6 +207,12 @@ def test_a_baseline_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         (("x", "y"), ("1234567890", "abcdefghij"), ["same (12345678)", "same (abcdefgh)"]),
         (("x/a", "y/a"), ("1", "1"), ["same in x", "same in y"]),
         (("a/x", "a/y"), ("1", "1"), ["same in x", "same in y"]),
+        (
+            ("x/r/a", "y/r/a", "z/r/a"),
+            ("1", "1", "1"),
+            ["same in x", "same in y", "same in z"],
+        ),
+        (("x/a", "x/b", "y/a"), ("1", "1", "1"), ["same in x/a", "same in x/b", "same in y/a"]),
     ],
 )
 def test_models_of_one_name_are_told_apart_by_fingerprint_or_place(

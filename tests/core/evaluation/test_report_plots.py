@@ -10,7 +10,7 @@ from core.evaluation.measure import Finding, Measure
 from core.evaluation.report import canvas, plots
 from core.evaluation.report.build import build
 from core.evaluation.report.details import plot_name, task_blocks
-from core.evaluation.report.document import Cautions, Listing, Plot
+from core.evaluation.report.document import Cautions, Listing, Plot, Text
 from core.evaluation.report.families import family_blocks
 from core.evaluation.report.models import Model, read_models
 from core.evaluation.report.svg import alone
@@ -29,12 +29,13 @@ def make(tmp_path: Path) -> Make:
         pytest.skip("matplotlib is of the extra eval")
 
     def of(
-        name: str, details: dict[str, Any], measures: Sequence[Measure] = (), **about: int
+        name: str, details: dict[str, Any], measures: Sequence[Measure] = (), **about: int | str
     ) -> Model:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         for task, kept in details.items():
             encoder = {"name": name, "fingerprint": name, "space": {}, "about": about}
-            data = {"name": "own", "title": "own", "split": "test", "records": 9}
+            own = {"name": "own", "title": "own", "split": "test", "records": 9}
+            data = own | {"digest": kept.get("digest", "")}
             determined_by = {"encoder": encoder, "data": data, "protocol": {}, "seed": 0}
             finding = Finding(tuple(measures), kept)
             write_result(folder, make_result(task, determined_by, finding, 1.0, "now"))
@@ -122,13 +123,53 @@ def test_prompts_show_each_template_and_name_the_best_and_the_worst(make: Make) 
     assert cells == [("one, best", "60.0", "the {}"), ("one, worst", "20.0", "a {}")]
 
 
+RECALLS = [Measure("average", k, 0.5, 0.1, 9, low=0.4, high=0.6) for k in ("R@1", "R@10")]
+
+
+def swept(make: Make, cap: int, recipe: str, digest: str = "", **about: int | str) -> Model:
+    details = {"retrieval/own": {"digest": digest}}
+    return make(f"{recipe} at step 9", details, RECALLS, max_parts=cap, recipe=recipe, **about)
+
+
 def test_models_of_different_part_caps_make_the_sweep(make: Make) -> None:
-    recalls = [Measure("average", name, 0.5, 0.1, 9, low=0.4, high=0.6) for name in ("R@1", "R@10")]
-    models = [make(f"cap {cap}", {"retrieval/own": {}}, recalls, max_parts=cap) for cap in (64, 2)]
+    models = [swept(make, 64, "parts-all"), swept(make, 2, "parts-2"), swept(make, 5, "demo")]
     (part,) = sections(models)
     (plot,) = [block for block in part.blocks if isinstance(block, Plot)]
     assert "2 all" in text_of(plot)
     assert sections(models[:1]) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"recipe": "demo"},
+        {"recipe": "parts-all-smoke"},
+        {"seed": 1},
+        {"step": 20},
+        {"digest": "other"},
+    ],
+)
+def test_models_that_differ_in_more_than_parts_make_no_sweep(
+    make: Make, other: dict[str, Any]
+) -> None:
+    usual: dict[str, Any] = {"recipe": "parts-all", "seed": 0, "step": 10}
+    one = swept(make, 2, **usual | {"recipe": "parts-2"})
+    assert sections([one, swept(make, 64, **usual)])
+    assert not sections([one, swept(make, 64, **usual | other)])
+
+
+def test_two_families_of_recipes_make_two_sweeps(make: Make) -> None:
+    models = [swept(make, cap, f"{stem}-{cap}") for stem in ("large", "small") for cap in (2, 3)]
+    (part,) = sections(models)
+    names = [block.name for block in part.blocks if isinstance(block, Plot)]
+    assert len(names) == len({*names}) == 2
+
+
+def test_a_remark_that_not_all_share_says_whose_it_is(make: Make) -> None:
+    said = {"one": ["ours", "both"], "two": ["both"]}
+    models = [make(name, {"chains/own": {"notes": notes}}) for name, notes in said.items()]
+    models.append(make("elsewhere", {"pairs/own": {}}))
+    assert task_blocks("chains/own", models) == [Text("one: ours"), Text("both")]
 
 
 def test_what_does_not_apply_says_why(make: Make) -> None:

@@ -8,6 +8,7 @@ from core.evaluation.report.figures import number, printed
 from core.evaluation.report.paper import PAPER_TABLES
 from core.evaluation.report.published import (
     Published,
+    coverage,
     official_counts,
     protocol_notes,
     published,
@@ -62,6 +63,15 @@ def test_an_average_of_unknown_prompts_stands_in_a_row_of_its_own() -> None:
     rows = published()["table3", "average", "as the paper has it"]
     assert [(row.system, row.value) for row in rows] == [("Hyper3-CLIP", 0.4784)]
     assert "not said" in of("table3", "average", "prompts not known", "UNCHA").protocol
+
+
+def test_how_much_of_a_table_could_be_read_is_counted() -> None:
+    said = {table: (read, missing) for table, read, missing in coverage()}
+    assert said["3"][0] == "27 of 119"
+    assert said["6"][0] == "3"
+    assert {
+        row.table for rows in published().values() for row in rows if row.table[0] in "23456F"
+    } >= {*said}
 
 
 def test_notes_and_counts_are_of_tasks_that_there_are() -> None:
