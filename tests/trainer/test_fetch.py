@@ -190,5 +190,7 @@ def test_every_data_set_is_in_the_documentation_with_its_command() -> None:
     rows = {line.split("|")[1].strip(" `"): line for line in text.splitlines() if "|" in line}
     for name, entry in catalogue().items():
         assert entry.needs in rows[name], name
+        assert not entry.test or f" {entry.test:,} p" in rows[name], name  # pictures, pairs
+        assert f"| {entry.size_gb:g} GB |" in rows[name], name
         assert entry.licence.partition(" (")[0] in rows[name], name
         assert command(name).startswith(f"hyper3 data fetch {name}")

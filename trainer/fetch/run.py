@@ -87,8 +87,8 @@ def with_tree(fetched: Fetched, tree: Entry, advance: Advance) -> Fetched:
         _fetch_tree(tree, Request(root=root), root, advance)
     except DataError as error:
         said = (
-            "there is no tree over the classes, so TIE, LCA and Jaccard will not be measured; they "
-            f"need `hyper3 data fetch imagenet-tree --from FILE` ({error})"
+            "the tree over the classes is not there, and TIE, LCA and Jaccard need it: "
+            f"`hyper3 data fetch imagenet-tree --from FILE` adds it. {error}"
         )
         return replace(fetched, remarks=(*fetched.remarks, said))
     return replace(fetched, manifest=read_manifest(fetched.folder))
