@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,16 @@ def test_a_printed_command_works_as_it_is(
     assert f"{name} is up to date." in second.output
 
 
+def opened_for_writing(pipe: Path, process: "subprocess.Popen[str]") -> int:
+    """The end of a pipe that a process is waiting at."""
+    while process.poll() is None:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads it yet
+            time.sleep(0.05)
+    raise AssertionError(process.communicate()[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 def test_ctrl_c_is_one_line_and_leaves_nothing_half(tmp_path: Path) -> None:
     pipe, root = tmp_path / "food-101/meta/train.json", tmp_path / "eval"
@@ -126,9 +137,10 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _HYPER3, *arguments], stderr=subprocess.PIPE, text=True
     )
-    with pipe.open("w"):  # waits until it is read
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+    writer = opened_for_writing(pipe, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    os.close(writer)
     assert errors == "interrupted; run the same command again\n"
     assert process.returncode == 130
     assert list(root.iterdir()) == []
