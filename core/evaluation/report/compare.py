@@ -10,6 +10,7 @@ from core.evaluation.report.figures import (
     Delta,
     Figure,
     delta,
+    is_percent,
     marked,
     number,
     printed,
@@ -185,16 +186,12 @@ def _each(said: Sequence[str | None]) -> str:
     return next(iter(known)) if len(known) == 1 else " / ".join(each or NOTHING for each in said)
 
 
-def _is_share(found: Sequence[Measure | None], *, default: bool) -> bool:
-    units = {measure.unit for measure in found if measure is not None}
-    return units == {"share"} if units else default
-
-
 def _theirs(rows: Sequence[Published], system: str, found: Sequence[Measure | None]) -> str:
     row = next((row for row in rows if row.system == system), None)
     if row is None:
         return ""
-    return printed(row, is_share=_is_share(found, default=row.is_percent))
+    ours = {is_percent(measure) for measure in found if measure is not None} or {row.is_percent}
+    return printed(row, in_percent=ours == {True})
 
 
 def _to_paper(published: Sequence[Published], mine: Measure | None) -> Delta:

@@ -63,8 +63,6 @@ class Figure:
         for key in (self.key, self.otherwise):
             measure = model.find(*key) if key else None
             if key and measure is not None:
-                is_fraction = measure.group.startswith(_FRACTIONS)
-                measure = replace(measure, unit="number") if is_fraction else measure
                 return measure, model.results[key[0]]
         return None, None
 
@@ -113,13 +111,20 @@ def number(measure: Measure, value: float) -> str:
     """A value of a measure; a dash where it is of nothing."""
     if not math.isfinite(value):
         return NOTHING
-    return f"{value * 100:.1f}" if measure.unit == "share" else measure.number(value)
+    if is_percent(measure):
+        return f"{value * 100:.1f}"
+    return f"{value:.3f}" if measure.unit == "share" else measure.number(value)
 
 
-def printed(row: Published, *, is_share: bool) -> str:
+def is_percent(measure: Measure) -> bool:
+    """Whether it is shown in percent: a share, but for those that are printed as fractions."""
+    return measure.unit == "share" and not measure.group.startswith(_FRACTIONS)
+
+
+def printed(row: Published, *, in_percent: bool) -> str:
     """A published value, with as many decimals as its source has; † where it is secondary."""
-    value = row.value * 100 if is_share else row.value
-    decimals = row.decimals + (0 if is_share == row.is_percent else 2 * _shift(row))
+    value = row.value * 100 if in_percent else row.value
+    decimals = row.decimals + (0 if in_percent == row.is_percent else 2 * _shift(row))
     return f"{value:,.{max(0, decimals)}f}{'†' if row.is_secondary else ''}"
 
 
@@ -128,11 +133,13 @@ def _shift(row: Published) -> int:
 
 
 def signed(measure: Measure, delta: float) -> str:
-    """A difference, of shares in points."""
+    """A difference, of percent in points."""
     if not math.isfinite(delta):
         return NOTHING
-    if measure.unit == "share":
+    if is_percent(measure):
         return f"{round(delta * 100, 1) + 0.0:+.1f}"  # no -0.0
+    if measure.unit == "share":
+        return f"{round(delta, 3) + 0.0:+.3f}"
     delta = round(delta, 4) + 0.0
     return f"{'-' if delta < 0 else '+'}{measure.number(abs(delta))}"
 

@@ -92,7 +92,7 @@ def test_official_counts_are_those_that_are_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "decimals", "is_percent", "is_share", "expected"),
+    ("value", "decimals", "is_percent", "in_percent", "expected"),
     [
         (0.757, 1, True, True, "75.7"),
         (0.782, 2, True, True, "78.20"),
@@ -102,15 +102,15 @@ def test_official_counts_are_those_that_are_fetched() -> None:
     ],
 )
 def test_a_published_number_keeps_its_decimals(
-    value: float, decimals: int, is_percent: bool, is_share: bool, expected: str
+    value: float, decimals: int, is_percent: bool, in_percent: bool, expected: str
 ) -> None:
     row = Published("2", "x", value, decimals, is_percent, "", "p", "s", is_secondary=False)
-    assert printed(row, is_share=is_share) == expected
+    assert printed(row, in_percent=in_percent) == expected
 
 
 def test_what_was_read_in_notes_of_others_is_marked() -> None:
     row = Published("2", "x", 0.5, 1, True, "", "p", "s", is_secondary=True)
-    assert printed(row, is_share=True) == "50.0†"
+    assert printed(row, in_percent=True) == "50.0†"
 
 
 def test_a_figure_of_nothing_is_a_dash() -> None:
