@@ -114,7 +114,7 @@ def _version() -> str:
         import sklearn  # noqa: PLC0415  # of the extra, and slow to load
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "a linear probe needs scikit-learn; run `pip install 'hyper3-stack[eval]'`"
+            "a linear probe needs scikit-learn; run `pip install '.[eval]'` in a checkout"
         ) from error
     return str(sklearn.__version__)
 

@@ -82,5 +82,5 @@ def test_without_scikit_learn_the_command_that_gets_it_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)  # importing it then fails
     data = open_dataset(prepared(train=TRAIN))
-    with pytest.raises(ConfigError, match=r"pip install 'hyper3-stack\[eval\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[eval\]'"):
         KIND.measure(embed(colours()), data, Options())
