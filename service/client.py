@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core import errors
-from core.image import Preprocess
+from core.image import Pixels, Preprocess
 from service.batch import code_of
 from service.schemas import (
     ClassifyAnswer,
@@ -30,6 +30,7 @@ from service.schemas import (
 
 Vectors = npt.NDArray[np.float32]
 
+_NPY = "application/x-npy"
 _RETRIED = (429, 503)
 _PAGE = 1000
 _CONNECT_S = 10
@@ -111,7 +112,18 @@ class Client:
         """
         options = {"texts": list(texts), "format": form, "preprocess": preprocess}
         body = _with_images(options | {"on_error": on_error}, images)
-        answer = self._call("POST", "/embed", body, accept="application/x-npy")
+        return self._vectors(fingerprint, body)
+
+    def embed_squares(
+        self, pixels: Pixels, *, form: Format = "lorentz", fingerprint: str | None = None
+    ) -> Vectors:
+        """Vectors of squares ``(n, side, side, 3)`` of 0..255, as `embed` gives them."""
+        file = io.BytesIO()
+        np.save(file, np.ascontiguousarray(pixels), allow_pickle=False)
+        return self._vectors(fingerprint, file.getvalue(), kind=_NPY, params={"format": form})
+
+    def _vectors(self, fingerprint: str | None, body: bytes, **how: Any) -> Vectors:
+        answer = self._call("POST", "/embed", body, accept=_NPY, **how)
         found = answer.headers.get("hyper3-fingerprint")
         if fingerprint is not None and found != fingerprint:
             raise errors.FingerprintMismatch(
@@ -207,11 +219,12 @@ class Client:
         path: str,
         body: dict[str, Any] | bytes | None = None,
         *,
+        kind: str = "application/json",
         accept: str = "application/json",
         params: dict[str, Any] | None = None,
     ) -> httpx.Response:
         content = _json(body) if isinstance(body, dict) else body
-        headers = {"accept": accept, "content-type": "application/json"}
+        headers = {"accept": accept, "content-type": kind}
         for left in reversed(range(self._tries)):
             try:
                 answer = self._http.request(

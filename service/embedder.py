@@ -32,7 +32,7 @@ from service.workers import Workers
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
-Item = TypeVar("Item")
+Some = TypeVar("Some", Sequence[str], Sequence[bytes | str], Pixels)
 Found = TypeVar("Found")
 
 _IMAGES = 8  # that a thread takes on at once
@@ -104,10 +104,14 @@ class Embedder:
             lambda some: self._images(some, preprocess, keep=keep), files, _IMAGES
         )
 
+    def squares(self, pixels: Pixels) -> list[Vector | Hyper3Error]:
+        """The vectors of squares ``(n, side, side, 3)`` of 0..255."""
+        return self._share_out(self._squares, pixels, _IMAGES)
+
     def _share_out(
         self,
-        work: Callable[[Sequence[Item]], list[Found | Hyper3Error]],
-        items: Sequence[Item],
+        work: Callable[[Some], list[Found | Hyper3Error]],
+        items: Some,
         most: int,
     ) -> list[Found | Hyper3Error]:
         """Results of work that takes a few items at once: the fewer, the fewer there are.
@@ -157,6 +161,10 @@ class Embedder:
             for row, (at, (_, kept)) in enumerate(squares.items()):
                 found[at] = Vector(batch.tangents[row], batch.points[row], picture=kept)
         return [found[at] for at in range(len(files))]
+
+    def _squares(self, pixels: Pixels) -> list[Vector | Hyper3Error]:
+        batch = self._encoder.images(pixels)
+        return [Vector(*row) for row in zip(batch.tangents, batch.points, strict=True)]
 
     def _picture(self, data: bytes, image: Image.Image) -> bytes | None:
         """What the settings want stored of an image."""

@@ -1,15 +1,13 @@
 """A running service as an encoder for the evaluation: what users get, measured as they get it."""
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
-from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
 
 from core.errors import (
@@ -23,7 +21,7 @@ from core.errors import (
 )
 from core.evaluation.encoder import Embedded, Tangents
 from core.evaluation.pictures import Picture
-from core.image import Preprocess
+from core.image import Pixels, Preprocess
 from core.spaces import Lorentz, Space
 from core.text import check_text
 from service.client import Client
@@ -33,7 +31,8 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 _AT_ONCE = 4  # requests: while the service works on two, others are on their way
-_IMAGES = 128  # of one request
+_FILES = 128  # of one request
+_SQUARES = 32  # few: they take time to make, and the service works meanwhile
 _TEXTS = 256
 _TIMEOUT_S = 1800  # for as many pictures of a large model on few cores
 _TRIES = 60  # about a minute of a service that has too much to do
@@ -102,16 +101,17 @@ class RemoteEncoder:
         """
         tangents = np.full((len(pictures), self.dim), np.nan, np.float32)
         faults: dict[int, str] = {}
-        ways: dict[Preprocess, list[int]] = {}
+        ways: dict[Preprocess | None, list[int]] = {}
         for row, picture in enumerate(pictures):
-            ways.setdefault(_sent_as(picture), []).append(row)
+            ways.setdefault(picture.preprocess if picture.is_plain else None, []).append(row)
         batches = [
-            (preprocess, rows[start : start + self._size(_IMAGES)])
+            (preprocess, rows[start : start + size])
             for preprocess, rows in ways.items()
-            for start in range(0, len(rows), self._size(_IMAGES))
+            for size in [self._size(_SQUARES if preprocess is None else _FILES)]
+            for start in range(0, len(rows), size)
         ]
 
-        def embed(batch: tuple[Preprocess, list[int]]) -> Embedded:
+        def embed(batch: tuple[Preprocess | None, list[int]]) -> Embedded:
             return self._images([pictures[row] for row in batch[1]], batch[0])
 
         for (_, rows), found in zip(batches, self._map(embed, batches), strict=True):
@@ -145,54 +145,53 @@ class RemoteEncoder:
             tangents[order] = np.concatenate(self._map(embed, batches))
         return tangents
 
-    def _images(self, pictures: Sequence[Picture], preprocess: Preprocess) -> Embedded:
-        """Pictures that go the same way, few enough for one request if they are small."""
+    def _images(self, pictures: Sequence[Picture], preprocess: Preprocess | None) -> Embedded:
+        """Pictures that go the same way, as files or (None) as squares, for one request or more."""
         tangents = np.full((len(pictures), self.dim), np.nan, np.float32)
         faults: dict[int, str] = {}
-        files: dict[int, bytes] = {}
+        data: dict[int, bytes | Pixels] = {}
         for row, picture in enumerate(pictures):
             try:
-                files[row] = self._file(picture)
+                data[row] = self._read(picture, preprocess)
             except (DataError, ImageError) as error:
                 faults[row] = str(error)
-        rows = list(files)
-        sizes = [_base64_bytes(files[row]) for row in rows]
+        rows = list(data)
+        sizes = [_bytes_sent(data[row]) for row in rows]
         for portion in _portions(sizes, self._room, len(rows)):
             sent = [rows[at] for at in portion]
-            tangents[sent] = self._ask([files[row] for row in sent], preprocess, "skip")
+            tangents[sent] = self._ask([data[row] for row in sent], preprocess, "skip")
         refused = np.flatnonzero(np.isnan(tangents).any(axis=1)).tolist()
         for row in set(rows).intersection(refused):
             try:  # alone, and the answer says why
-                (tangents[row],) = self._ask([files[row]], preprocess, "fail")
+                (tangents[row],) = self._ask([data[row]], preprocess, "fail")
             except ImageError as error:
                 faults[row] = f"{pictures[row].file}: {str(error).removeprefix('image 0: ')}"
         return Embedded(tangents, faults)
 
-    def _file(self, picture: Picture) -> bytes:
-        """What is sent of a picture.
-
-        A square goes as BMP: without loss like PNG, and packed and unpacked in a tenth of the time.
+    def _read(self, picture: Picture, preprocess: Preprocess | None) -> bytes | Pixels:
+        """What is sent of a picture: its file or its square.
 
         Raises:
             DataError: The file is missing.
             ImageError: It cannot be decoded, or is too large to be sent.
         """
-        if picture.is_plain:
-            data = picture.read()
-        else:
-            out = io.BytesIO()
-            Image.fromarray(picture.square(self.side)).save(out, "BMP")
-            data = out.getvalue()
-        if _base64_bytes(data) > self._room:
+        data = picture.square(self.side) if preprocess is None else picture.read()
+        if (size := _bytes_sent(data)) > self._room:
             raise ImageTooLarge(
-                f"{picture.file}: {len(data):,} bytes do not fit a request; start the service "
-                "with a larger H3_MAX_BODY_BYTES"
+                f"{picture.file}: {size:,} bytes do not fit a request; start the service with a "
+                "larger H3_MAX_BODY_BYTES"
             )
         return data
 
-    def _ask(self, files: Sequence[bytes], preprocess: Preprocess, on_error: OnError) -> Tangents:
+    def _ask(
+        self, data: Sequence[Any], preprocess: Preprocess | None, on_error: OnError
+    ) -> Tangents:
+        if preprocess is None:
+            return self.client.embed_squares(
+                np.stack(data), form="tangent", fingerprint=self.fingerprint
+            )
         return self.client.embed(
-            images=files,
+            images=data,
             form="tangent",
             preprocess=preprocess,
             on_error=on_error,
@@ -277,13 +276,9 @@ def _read_info(client: Client, url: str) -> _Info:
         raise ConfigError(f"{url}: no service to measure ({error}); {advice}") from error
 
 
-def _sent_as(picture: Picture) -> Preprocess:
-    """The policy that the service is asked for: a square stays as it is when it is squashed."""
-    return picture.preprocess if picture.is_plain else "retrieval"
-
-
-def _base64_bytes(data: bytes) -> int:
-    return 4 * len(data) // 3 + 8
+def _bytes_sent(data: bytes | Pixels) -> int:
+    """Of a file as base64, or of a square as it is."""
+    return 4 * len(data) // 3 + 8 if isinstance(data, bytes) else data.nbytes
 
 
 def _portions(sizes: Sequence[int], room: int, most: int) -> Iterator[list[int]]:

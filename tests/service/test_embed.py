@@ -7,11 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from core import lorentz
 
 Picture = Callable[..., bytes]
+
+AS_NPY = {"content-type": "application/x-npy"}
 
 
 def vectors(answer: dict[str, object]) -> npt.NDArray[np.float64]:
@@ -25,6 +28,12 @@ def embed(http: TestClient, **body: object) -> dict[str, object]:
     assert answer.status_code == 200, answer.text
     document: dict[str, object] = answer.json()
     return document
+
+
+def npy(array: npt.NDArray[np.generic]) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
 
 
 def base64_of(data: bytes) -> str:
@@ -104,6 +113,45 @@ def test_an_npy_answer_holds_the_same_rows_and_says_what_they_are(http: TestClie
     assert (array == vectors(embed(http, **body)).astype(np.float32)).all()
     assert answer.headers["hyper3-fingerprint"] == http.get("/info").json()["fingerprint"]
     assert '"curvature": 0.7' in answer.headers["hyper3-geometry"]
+
+
+def test_squares_are_embedded_as_files_of_the_same_pixels_are(http: TestClient) -> None:
+    squares = np.random.default_rng(0).integers(0, 256, (19, 16, 16, 3), np.uint8)
+    answer = http.post("/embed?format=tangent", content=npy(squares), headers=AS_NPY)
+    files = []
+    for square in squares:
+        out = io.BytesIO()
+        Image.fromarray(square).save(out, "PNG")
+        files.append(base64_of(out.getvalue()))
+    expected = vectors(embed(http, images=files, format="tangent"))
+    np.testing.assert_allclose(vectors(answer.json()), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "takes squares of uint8"),
+        (b"\x93NUMPY\x01\x00\x20\x00" + b"(" * 32, "takes squares of uint8"),
+        (npy(np.zeros((1, 15, 16, 3), np.uint8)), "(n, 16, 16, 3)"),
+        (npy(np.zeros((1, 16, 16, 3), np.float32)), "takes squares of uint8"),
+        (npy(np.zeros((16, 16, 3), np.uint8)), "takes squares of uint8"),
+        (npy(np.asfortranarray(np.zeros((2, 16, 16, 3), np.uint8))), "as numpy.save writes them"),
+        (npy(np.zeros((2, 16, 16, 3), np.uint8))[:-1], "1,535 bytes for 2 squares"),
+        (npy(np.zeros((2, 16, 16, 3), np.uint8)) + b"x", "1,537 bytes for 2 squares"),
+        (npy(np.zeros((0, 16, 16, 3), np.uint8)), "nothing to embed"),
+    ],
+)
+def test_an_array_of_something_else_is_refused(
+    http: TestClient, body: bytes, complaint: str
+) -> None:
+    answer = http.post("/embed", content=body, headers=AS_NPY)
+    assert (answer.status_code, answer.json()["code"]) == (422, "request_error")
+    assert complaint in answer.json()["detail"]
+
+
+def test_more_squares_than_a_request_may_hold_are_refused(http: TestClient) -> None:
+    body = npy(np.zeros((257, 16, 16, 3), np.uint8))
+    assert http.post("/embed", content=body, headers=AS_NPY).status_code == 413
 
 
 def test_texts_say_how_many_tokens_they_had_and_whether_they_were_cut(http: TestClient) -> None:

@@ -1,11 +1,10 @@
 """A running service measured as a model: the same tangents as its bundle's, or a clear refusal."""
 
-import io
 import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -307,14 +306,3 @@ def test_nobody_at_an_address_is_told_with_the_remedy(free_port: int) -> None:
 @pytest.mark.parametrize("target", ["bundles/demo", "ftp://host", "host:80", ""])
 def test_what_is_no_address_is_not_its_business(target: str) -> None:
     assert open_remote(target) is None
-
-
-def test_a_square_comes_through_a_service_to_the_last_bit(gallery: Sequence[Picture]) -> None:
-    """What is sent of a part is its square, and squashing a square to its own side is nothing."""
-    from core.image import decode, resize  # noqa: PLC0415
-
-    for picture in gallery:
-        square = picture.square(16)
-        out = io.BytesIO()
-        Image.fromarray(square).save(out, "BMP")
-        assert (resize(decode(out.getvalue(), side=16), 16, "retrieval") == square).all()
