@@ -120,7 +120,9 @@ def folder_name(encoder: Encoder) -> str:
 
 def _show(errors: Console, console: Console, done: Done, encoder: Encoder) -> None:
     if done.result is not None:
-        console.print(heading(done.result, encoder.name, is_kept=done.state == "kept"))
+        console.print(
+            heading(done.result, encoder.name, is_kept=done.state == "kept"), soft_wrap=True
+        )
         console.print(result_table(done.result))
         for remark in remarks(done.result):
             console.print(remark, markup=False, soft_wrap=True)
