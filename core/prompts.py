@@ -1,11 +1,19 @@
 """Labels to prompts: templates, and the English article that a label takes."""
 
 import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 
-from core.errors import RequestError
+from core.errors import ConfigError, RequestError
 
 TEMPLATES = ("{}", "{a}", "a photo of {a}")
 """What a label is embedded as, if nothing else is asked: their tangents are averaged."""
+
+RESERVED = ("official", "photo")
+"""Names of prompt sets that stand for shipped ones in a result."""
 
 # Written with a vowel and spoken with a consonant, or the reverse.
 _SPOKEN_CONSONANT = re.compile(
@@ -50,3 +58,37 @@ def fill(template: str, label: str) -> str:
         raise RequestError(f"template {template!r}: write {{}} or {{a}} where the label belongs")
     label = label.replace("_", " ")
     return template.replace("{a}", with_article(label)).replace("{}", label)
+
+
+@cache
+def prompt_sets() -> Mapping[str, tuple[str, ...]]:
+    """The prompt sets of the evaluation by name, the official ones of each data set and "photo"."""
+    text = (files("core") / "prompts.toml").read_text(encoding="utf-8")
+    return {name: tuple(templates) for name, templates in tomllib.loads(text).items()}
+
+
+def read_prompt_sets(file: Path) -> dict[str, tuple[str, ...]]:
+    """Prompt sets of a user: TOML of ``name = ["a photo of a {}.", ...]``.
+
+    Raises:
+        ConfigError: The file is missing or wrong; the message names the set and the template.
+    """
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not TOML: {error}") from error
+    for name, templates in content.items():
+        if name in RESERVED:
+            raise ConfigError(f"{file}: {name}: is what a shipped set is called; choose another")
+        if not (isinstance(templates, list) and templates):
+            raise ConfigError(f"{file}: {name}: must be a list of templates")
+        for template in templates:
+            if not (isinstance(template, str) and ("{}" in template or "{a}" in template)):
+                raise ConfigError(
+                    f"{file}: {name}: {template!r}: write {{}} or {{a}} where the name belongs"
+                )
+    if not content:
+        raise ConfigError(f'{file}: holds no prompt set; write name = ["a photo of a {{}}."]')
+    return {name: tuple(templates) for name, templates in content.items()}

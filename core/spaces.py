@@ -41,6 +41,11 @@ class Euclidean:
         cosines: Array = texts @ images.T
         return cosines
 
+    def paired_similarity(self, texts: Array, images: Array) -> Array:
+        """The cosine of each text with the image of its row, ``(n,)``."""
+        cosines: Array = (texts * images).sum(-1)
+        return cosines
+
     def ranking(self, texts: Array, images: Array) -> Array:
         """The similarity."""
         return self.similarity(texts, images)
@@ -77,6 +82,12 @@ class Lorentz(Generic[Array]):
             return -lorentz.pairwise_exterior_angle(texts, images, self.curvature)
         return -lorentz.pairwise_distance(texts, images, self.curvature)
 
+    def paired_similarity(self, texts: Array, images: Array) -> Array:
+        """The similarity of each text with the image of its row, ``(n,)``, to the last digit."""
+        if self.score == "angle":
+            return -self.exterior_angle(texts, images)
+        return -lorentz.distance(texts, images, self.curvature)
+
     def ranking(self, texts: Array, images: Array) -> Array:
         """Lorentz products, which fall as distances grow; or negative angles."""
         if self.score == "angle":
@@ -98,6 +109,14 @@ class Lorentz(Generic[Array]):
     def exterior_angle(self, general: Array, specific: Array) -> Array:
         """Angles at the general point, ``(n,)`` radians (`core.lorentz.exterior_angle`)."""
         return lorentz.exterior_angle(general, specific, self.curvature)
+
+    def pairwise_exterior_angle(self, general: Array, specific: Array) -> Array:
+        """The same of all pairs, ``(general, specific)`` radians."""
+        return lorentz.pairwise_exterior_angle(general, specific, self.curvature)
+
+    def half_aperture(self, general: Array) -> Array:
+        """Half apertures of the cones, ``(n,)`` radians (`core.lorentz.half_aperture`)."""
+        return lorentz.half_aperture(general, self.curvature)
 
 
 @dataclass(frozen=True)
@@ -130,6 +149,10 @@ class Product(Generic[Array]):
         )
         return -self._mean(apart, 0)
 
+    def paired_similarity(self, texts: Array, images: Array) -> Array:
+        """The similarity of each text with the image of its row, ``(n,)``, to the last digit."""
+        return -self._mean(lorentz.distance(texts, images, self.curvature), -1)
+
     def ranking(self, texts: Array, images: Array) -> Array:
         """The similarity from Lorentz products, one factor after the other to save memory."""
         xp = lorentz.namespace(texts)
@@ -154,6 +177,21 @@ class Product(Generic[Array]):
     def exterior_angle(self, general: Array, specific: Array) -> Array:
         """Angles at the general point, the mean of the factors', ``(n,)`` radians."""
         mean: Array = lorentz.exterior_angle(general, specific, self.curvature).mean(-1)
+        return mean
+
+    def pairwise_exterior_angle(self, general: Array, specific: Array) -> Array:
+        """The same of all pairs, ``(general, specific)`` radians, one factor after the other."""
+        total: Any = 0.0
+        for factor, curvature in enumerate(self.curvature):
+            total = total + lorentz.pairwise_exterior_angle(
+                general[:, factor], specific[:, factor], curvature
+            )
+        mean: Array = total / len(self.curvature)
+        return mean
+
+    def half_aperture(self, general: Array) -> Array:
+        """Half apertures of the cones, the mean of the factors', ``(n,)`` radians."""
+        mean: Array = lorentz.half_aperture(general, self.curvature).mean(-1)
         return mean
 
     def _mean(self, distances: Array, axis: int) -> Array:

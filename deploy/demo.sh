@@ -36,8 +36,9 @@ training() { run hyper3 train trainer/recipes/demo.toml; }
 export_() { run hyper3 export runs/demo --out "$bundle" --force; }
 
 evaluation() {
-  run hyper3 eval "$bundle" --data data/scenes/test.jsonl
-  run hyper3 eval "$bundle" --data data/scenes/test_unseen_style.jsonl
+  run hyper3 eval "$bundle" data/scenes/test.jsonl
+  run hyper3 eval "$bundle" data/scenes/test_unseen_style.jsonl
+  run hyper3 report results
 }
 
 free_port() {

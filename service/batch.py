@@ -13,7 +13,7 @@ Good = TypeVar("Good")
 _MAX_DETAIL_CHARS = 1000  # an error may quote what was sent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where an item stood in the request."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core import errors
-from core.image import Preprocess
+from core.image import Pixels, Preprocess
 from service.batch import code_of
 from service.schemas import (
     ClassifyAnswer,
@@ -30,8 +30,10 @@ from service.schemas import (
 
 Vectors = npt.NDArray[np.float32]
 
+_NPY = "application/x-npy"
 _RETRIED = (429, 503)
 _PAGE = 1000
+_CONNECT_S = 10
 _KINDS = {
     code_of(kind("")): kind
     for kind in vars(errors).values()
@@ -56,7 +58,8 @@ class Client:
     ) -> None:
         self._url, self._tries = url, tries
         try:
-            self._http = httpx.Client(base_url=url, timeout=timeout_s)
+            timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
+            self._http = httpx.Client(base_url=url, timeout=timeout)
         except (httpx.InvalidURL, TypeError) as error:
             raise errors.ConfigError(f"{url!r} is no address: {error}") from error
 
@@ -77,8 +80,12 @@ class Client:
 
     def info(self) -> dict[str, Any]:
         """The model, its geometry, and the limits."""
-        answer: dict[str, Any] = self._call("GET", "/info").json()
-        return answer
+        answer = self._call("GET", "/info")
+        try:
+            found: dict[str, Any] = answer.json()
+        except ValueError as error:
+            raise _stranger(answer) from error
+        return found
 
     def embed(
         self,
@@ -87,16 +94,46 @@ class Client:
         *,
         form: Format = "lorentz",
         preprocess: Preprocess = "retrieval",
+        on_error: OnError = "fail",
+        fingerprint: str | None = None,
     ) -> Vectors:
-        """Vectors of texts, then of image files: ``(n, dim + 1)``, or ``(n, dim)`` without time."""
-        body = {
-            "texts": list(texts),
-            "images": [_base64(image) for image in images],
-            "format": form,
-            "preprocess": preprocess,
-        }
-        answer = self._call("POST", "/embed", body, accept="application/x-npy")
-        vectors: Vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        """Vectors of texts, then of image files: ``(n, dim + 1)``, or ``(n, dim)`` without time.
+
+        Args:
+            texts: As a user writes them.
+            images: The bytes of image files.
+            form: How a vector is written.
+            preprocess: How an image becomes a square.
+            on_error: ``skip`` gives rows of NaN for the items that cannot be embedded.
+            fingerprint: Of the model that is expected.
+
+        Raises:
+            FingerprintMismatch: Another model has answered.
+        """
+        options = {"texts": list(texts), "format": form, "preprocess": preprocess}
+        body = _with_images(options | {"on_error": on_error}, images)
+        return self._vectors(fingerprint, body)
+
+    def embed_squares(
+        self, pixels: Pixels, *, form: Format = "lorentz", fingerprint: str | None = None
+    ) -> Vectors:
+        """Vectors of squares ``(n, side, side, 3)`` of 0..255, as `embed` gives them."""
+        file = io.BytesIO()
+        np.save(file, np.ascontiguousarray(pixels), allow_pickle=False)
+        return self._vectors(fingerprint, file.getvalue(), kind=_NPY, params={"format": form})
+
+    def _vectors(self, fingerprint: str | None, body: bytes, **how: Any) -> Vectors:
+        answer = self._call("POST", "/embed", body, accept=_NPY, **how)
+        found = answer.headers.get("hyper3-fingerprint")
+        if fingerprint is not None and found != fingerprint:
+            raise errors.FingerprintMismatch(
+                f"{self._url}: now serves the model {found}, and {fingerprint} is expected; begin "
+                "again with one of them"
+            )
+        try:
+            vectors: Vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        except ValueError as error:
+            raise _stranger(answer) from error
         return vectors
 
     def search(
@@ -180,24 +217,29 @@ class Client:
         self,
         method: str,
         path: str,
-        body: dict[str, Any] | None = None,
+        body: dict[str, Any] | bytes | None = None,
         *,
+        kind: str = "application/json",
         accept: str = "application/json",
         params: dict[str, Any] | None = None,
     ) -> httpx.Response:
-        content = None if body is None else _json(body)
-        headers = {"accept": accept, "content-type": "application/json"}
+        content = _json(body) if isinstance(body, dict) else body
+        headers = {"accept": accept, "content-type": kind}
         for left in reversed(range(self._tries)):
             try:
                 answer = self._http.request(
                     method, path, content=content, headers=headers, params=params
                 )
-            except httpx.ConnectError as error:
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise errors.Unavailable(
-                    f"no service at {self._url}; start one with `hyper3 serve --bundle ...`"
+                    f"no service at {self._url} ({error or type(error).__name__}); start one with "
+                    "`hyper3 serve --bundle ...`"
                 ) from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise errors.Unavailable(f"{self._url}: {method} {path}: {error}") from error
+                raise errors.Unavailable(
+                    f"{self._url}: {method} {path}: {error or type(error).__name__}; see whether "
+                    "the service still runs, and ask again"
+                ) from error
             if answer.status_code not in _RETRIED or not left:
                 break
             time.sleep(_wait_s(answer))
@@ -212,10 +254,14 @@ def _error_of(answer: httpx.Response) -> errors.Hyper3Error:
         problem = answer.json()
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, TypeError, KeyError):
-        return errors.Unavailable(
-            f"{answer.url}: status {answer.status_code} from something that is not this service"
-        )
+        return _stranger(answer)
     return _KINDS.get(code, errors.RequestError)(detail)
+
+
+def _stranger(answer: httpx.Response) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"{answer.url}: status {answer.status_code} from something that is not this service"
+    )
 
 
 def _wait_s(answer: httpx.Response) -> float:
@@ -240,6 +286,12 @@ def _json(body: dict[str, Any]) -> bytes:
         raise errors.RequestError(
             f"cannot be sent as JSON: {error}; numbers must be finite"
         ) from error
+
+
+def _with_images(body: dict[str, Any], images: Sequence[bytes]) -> bytes:
+    """A request with image files: joined, since there is nothing to escape in base64."""
+    quoted = b'","'.join(base64.b64encode(image) for image in images)
+    return b'{"images":[%b],%b' % (b'"%b"' % quoted if images else b"", _json(body)[1:])
 
 
 def _base64(data: bytes) -> str:

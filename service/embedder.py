@@ -4,8 +4,8 @@ import base64
 import binascii
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,12 @@ from core.errors import (
     BrokenImage,
     FingerprintMismatch,
     Hyper3Error,
+    ImageError,
     TextError,
     UnsupportedImage,
     VectorError,
 )
-from core.image import ACCEPTED_TYPES, Preprocess, decode, resize
+from core.image import ACCEPTED_TYPES, Pixels, Preprocess, decode, resize
 from core.text import Tokens, check_text
 from service.encoder import Embedded, Encoder, runs
 from service.schemas import GivenFormat
@@ -31,13 +32,18 @@ from service.workers import Workers
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
+Some = TypeVar("Some", Sequence[str], Sequence[bytes | str], Pixels)
+Found = TypeVar("Found")
+
+_IMAGES = 8  # that a thread takes on at once
+_TEXTS = 32  # that it cuts into tokens
+_TURNS = 4  # of every thread, so that none ends long after the others
 _OFF_HYPERBOLOID = 1e-3  # relative, of the time; float16 keeps 5e-4
 _MAX_SCALED_RADIUS = 40.0  # where `lorentz.lift` stops: beyond, float32 products overflow
 _THUMBNAIL_SIDE = 256
 
 
-@dataclass(frozen=True)
-class Vector:
+class Vector(NamedTuple):
     """One embedded thing."""
 
     tangent: Floats
@@ -64,7 +70,9 @@ class Embedder:
             texts: As a user writes them.
             truncate: Whether texts over the context are cut; otherwise they are errors.
         """
-        tokens = self._workers.map(lambda text: self._tokens(text, truncate=truncate), texts)
+        tokens = self._share_out(
+            lambda some: [self._tokens(text, truncate=truncate) for text in some], texts, _TEXTS
+        )
         found: dict[int, Vector | Hyper3Error] = {
             at: got for at, got in enumerate(tokens) if isinstance(got, Hyper3Error)
         }
@@ -92,28 +100,77 @@ class Embedder:
             preprocess: How each becomes a square.
             keep: Whether the vectors carry what the settings want stored of an image.
         """
-        return self._workers.map(lambda file: self._image(file, preprocess, keep=keep), files)
+        return self._share_out(
+            lambda some: self._images(some, preprocess, keep=keep), files, _IMAGES
+        )
 
-    def _tokens(self, text: str, *, truncate: bool) -> Tokens:
-        check_text(text, self._settings.max_text_chars)
+    def squares(self, pixels: Pixels) -> list[Vector | Hyper3Error]:
+        """The vectors of squares ``(n, side, side, 3)`` of 0..255."""
+        return self._share_out(self._squares, pixels, _IMAGES)
+
+    def _share_out(
+        self,
+        work: Callable[[Some], list[Found | Hyper3Error]],
+        items: Some,
+        most: int,
+    ) -> list[Found | Hyper3Error]:
+        """Results of work that takes a few items at once: the fewer, the fewer there are.
+
+        A thread that waits for each item alone would cost more than a small model's work.
+        """
+        size = max(1, min(most, len(items) // (_TURNS * self._settings.workers)))
+        portions = [items[start : start + size] for start in range(0, len(items), size)]
+        results: list[Found | Hyper3Error] = []
+        for portion, found in zip(
+            portions, self._workers.map(work, portions, units=len(items)), strict=True
+        ):
+            results += [found] * len(portion) if isinstance(found, Hyper3Error) else found
+        return results
+
+    def _tokens(self, text: str, *, truncate: bool) -> Tokens | Hyper3Error:
+        try:
+            check_text(text, self._settings.max_text_chars)
+        except TextError as error:
+            return error
         (tokens,) = self._encoder.tokenizer.encode([text])
         if tokens.truncated and not truncate:
-            raise TextError(
+            return TextError(
                 f"text of {tokens.count} tokens: the model reads "
                 f"{self._encoder.tokenizer.spec.context_length}; shorten it, or allow truncate"
             )
         return tokens
 
-    def _image(self, file: bytes | str, preprocess: Preprocess, *, keep: bool) -> Vector:
-        data = file if isinstance(file, bytes) else _from_base64(file)
+    def _images(
+        self, files: Sequence[bytes | str], preprocess: Preprocess, *, keep: bool
+    ) -> list[Vector | Hyper3Error]:
+        """A few images in one run of the graph."""
         side = self._encoder.spec.side
-        image = decode(data, self._settings.image_limits, side)
-        batch = self._encoder.images(resize(image, side, preprocess)[None])
-        vector = _row(batch, 0, None, truncated=False)
-        if not keep or self._settings.keep_images == "none":
-            return vector
-        picture = data if self._settings.keep_images == "full" else _thumbnail(image)
-        return Vector(vector.tangent, vector.point, picture=picture)
+        found: dict[int, Vector | Hyper3Error] = {}
+        squares: dict[int, tuple[Pixels, bytes | None]] = {}
+        for at, file in enumerate(files):
+            try:
+                data = file if isinstance(file, bytes) else _from_base64(file)
+                image = decode(data, self._settings.image_limits, side)
+            except ImageError as error:
+                found[at] = error
+            else:
+                kept = self._picture(data, image) if keep else None
+                squares[at] = resize(image, side, preprocess), kept
+        if squares:
+            batch = self._encoder.images(np.stack([square for square, _ in squares.values()]))
+            for row, (at, (_, kept)) in enumerate(squares.items()):
+                found[at] = Vector(batch.tangents[row], batch.points[row], picture=kept)
+        return [found[at] for at in range(len(files))]
+
+    def _squares(self, pixels: Pixels) -> list[Vector | Hyper3Error]:
+        batch = self._encoder.images(pixels)
+        return [Vector(*row) for row in zip(batch.tangents, batch.points, strict=True)]
+
+    def _picture(self, data: bytes, image: Image.Image) -> bytes | None:
+        """What the settings want stored of an image."""
+        if self._settings.keep_images == "none":
+            return None
+        return data if self._settings.keep_images == "full" else _thumbnail(image)
 
 
 def check_claim(manifest: Manifest, fingerprint: str | None, curvature: float | None) -> None:

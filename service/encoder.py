@@ -1,6 +1,6 @@
 """A bundle's graphs as functions from pixels and tokens to vectors."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,9 +10,19 @@ import numpy.typing as npt
 import onnxruntime
 
 from core import lorentz
-from core.bundle import Bundle, Manifest, open_bundle
+from core.bundle import (
+    IMAGE_GRAPH,
+    MANIFEST,
+    TEXT_GRAPH,
+    TOKENIZER,
+    Bundle,
+    Manifest,
+    open_bundle,
+)
 from core.cores import available_cores
-from core.errors import BundleError, Hyper3Error
+from core.errors import BundleError, DataError, Hyper3Error, ImageError
+from core.evaluation import encoder as evaluation
+from core.evaluation.pictures import Picture
 from core.image import ImageSpec, Pixels, normalise
 from core.spaces import Lorentz, Space
 from core.text import Tokenizer, Tokens
@@ -22,7 +32,6 @@ Vectors = npt.NDArray[np.float32]
 
 _TEXTS_PER_RUN = 32
 _IMAGES_PER_RUN = 8
-_RUNS_AT_ONCE = 32  # bounds the pixels that an evaluation holds
 _CANARY_TEXT = "a"
 _CANARY_GREY = 128
 _CANARY_ERROR = 1e-4  # of a coordinate, relative where it is over 1
@@ -86,41 +95,84 @@ def runs(tokens: Mapping[int, Tokens]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class BundleEncoder:
-    """A bundle as the evaluation sees a model: pixels and texts to tangent vectors."""
+    """A bundle as the evaluation sees a model (`core.evaluation.encoder.Encoder`)."""
 
-    name: str
-    space: Space
-    side: int
+    bundle: Bundle
     encoder: Encoder
     workers: Workers
 
-    def images(self, pixels: Iterable[Pixels]) -> Vectors:
-        """Tangents ``(n, dim)`` of squares ``(side, side, 3)`` of 0..255."""
-        tangents = [np.empty((0, self.encoder.dim), np.float32)]
-        for window in _batches(pixels, _IMAGES_PER_RUN * _RUNS_AT_ONCE):
-            starts = range(0, len(window), _IMAGES_PER_RUN)
-            batches = [np.stack(window[start : start + _IMAGES_PER_RUN]) for start in starts]
-            tangents.append(self._gather(self.workers.map(self.encoder.images, batches)))
-        return np.concatenate(tangents)
+    @property
+    def name(self) -> str:
+        """The recipe's name and the step."""
+        return f"{self.bundle.manifest.name} at step {self.bundle.manifest.step:,} (bundle)"
+
+    @property
+    def fingerprint(self) -> str:
+        """The manifest's."""
+        return self.bundle.manifest.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """One hyperboloid."""
+        return Lorentz(self.bundle.manifest.curvature)
+
+    @property
+    def logit_scale(self) -> float:
+        """What similarities are multiplied by to become logits."""
+        return self.bundle.manifest.logit_scale
+
+    @property
+    def about(self) -> Mapping[str, str | int | float]:
+        """What else a result says of it."""
+        manifest = self.bundle.manifest
+        return {
+            "runtime": f"onnxruntime {onnxruntime.__version__}",
+            "kind": "bundle",
+            "family": manifest.family,
+            "recipe": manifest.name,
+            "step": manifest.step,
+            "side": manifest.image.side,
+            "precision": manifest.precision,
+        }
+
+    def images(self, pictures: Sequence[Picture]) -> evaluation.Embedded:
+        """Tangents of pictures; a picture that cannot be read spoils no other."""
+        starts = range(0, len(pictures), _IMAGES_PER_RUN)
+        few = [pictures[start : start + _IMAGES_PER_RUN] for start in starts]
+        tangents = np.full((len(pictures), self.encoder.dim), np.nan, np.float32)
+        faults: dict[int, str] = {}
+        for start, found in zip(starts, self.workers.map(self._read_and_run, few), strict=True):
+            if isinstance(found, Hyper3Error):
+                raise found
+            tangents[start : start + len(found.tangents)] = found.tangents
+            faults |= {start + row: fault for row, fault in found.faults.items()}
+        return evaluation.Embedded(tangents, faults)
 
     def texts(self, texts: Sequence[str]) -> Vectors:
         """Tangents ``(n, dim)`` of texts."""
-        if not texts:
-            return np.empty((0, self.encoder.dim), np.float32)
         tokens = self.encoder.tokenizer.encode(texts)
         groups = runs(dict(enumerate(tokens)))
         rows = [[tokens[position].ids for position in group] for group in groups]
-        tangents = self._gather(self.workers.map(self.encoder.texts, rows))
-        order = np.concatenate([np.asarray(group, np.int64) for group in groups])
-        return tangents[np.argsort(order)]
+        tangents = np.empty((len(texts), self.encoder.dim), np.float32)
+        for group, found in zip(groups, self.workers.map(self.encoder.texts, rows), strict=True):
+            if isinstance(found, Hyper3Error):
+                raise found
+            tangents[group] = found.tangents
+        return tangents
 
-    def _gather(self, results: list[Embedded | Hyper3Error]) -> Vectors:
-        tangents = []
-        for result in results:
-            if isinstance(result, Hyper3Error):
-                raise result
-            tangents.append(result.tangents)
-        return np.concatenate(tangents)
+    def _read_and_run(self, pictures: Sequence[Picture]) -> evaluation.Embedded:
+        """A few pictures, read by the worker that runs the graph: no core waits for another."""
+        tangents = np.full((len(pictures), self.encoder.dim), np.nan, np.float32)
+        faults: dict[int, str] = {}
+        squares: dict[int, Pixels] = {}
+        for row, picture in enumerate(pictures):
+            try:
+                squares[row] = picture.square(self.encoder.spec.side)
+            except (DataError, ImageError) as error:
+                faults[row] = str(error)
+        if squares:
+            tangents[list(squares)] = self.encoder.images(np.stack(list(squares.values()))).tangents
+        return evaluation.Embedded(tangents, faults)
 
 
 def open_bundle_encoder(target: str) -> BundleEncoder | None:
@@ -130,25 +182,13 @@ def open_bundle_encoder(target: str) -> BundleEncoder | None:
         BundleError: It is one, and cannot be used.
     """
     path = Path(target)
-    if not (path / "manifest.json").is_file():
+    files = {MANIFEST, IMAGE_GRAPH, TEXT_GRAPH, TOKENIZER}
+    # Other folders have a manifest.json too, and a damaged bundle should hear what it lacks.
+    if len([name for name in files if (path / name).is_file()]) < 2:
         return None
     bundle = open_bundle(path)
-    manifest = bundle.manifest
     workers = Workers(available_cores(), max_waiting=1)
-    return BundleEncoder(
-        manifest.name, Lorentz(manifest.curvature), manifest.image.side, Encoder(bundle), workers
-    )
-
-
-def _batches(pixels: Iterable[Pixels], size: int) -> Iterator[list[Pixels]]:
-    batch: list[Pixels] = []
-    for square in pixels:
-        batch.append(square)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    return BundleEncoder(bundle, Encoder(bundle), workers)
 
 
 def _session(path: Path) -> Any:

@@ -63,9 +63,14 @@ class Workers:
         self._budget = Budget(max_waiting, "images and texts")
 
     def map(
-        self, work: Callable[[Task], Result], tasks: Sequence[Task]
+        self, work: Callable[[Task], Result], tasks: Sequence[Task], units: int | None = None
     ) -> list[Result | Hyper3Error]:
         """Results in the order of the tasks; one that cannot be done gives its error instead.
+
+        Args:
+            work: What is done for each task.
+            tasks: Any number.
+            units: How many they count for in the queue, if not one each.
 
         Raises:
             Overloaded: The queue is full; nothing was begun.
@@ -77,7 +82,7 @@ class Workers:
             except Hyper3Error as error:
                 return error
 
-        with self._budget.claim(len(tasks)):
+        with self._budget.claim(len(tasks) if units is None else units):
             return list(self._pool.map(attempt, tasks))
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def export(checkpoint: Checkpoint, out: Path, *, force: bool = False) -> Manifes
         raise BundleError(
             f"{checkpoint.path}: a bundle holds points of one hyperboloid that are compared by "
             f"distance, and {recipe.objective.kind} has others (meru, hycoclip, uncha and hyper3 "
-            f"have them); measure it by `hyper3 eval {checkpoint.path} --data RECORDS.jsonl`"
+            f"have them); measure it by `hyper3 eval {checkpoint.path} RECORDS.jsonl`"
         )
     model = DualEncoder(recipe)
     load_model(checkpoint, model)

@@ -65,7 +65,7 @@ def _byte_letters() -> list[str]:
 def _read_merges() -> list[tuple[str, str]]:
     package = find_spec("open_clip")  # found, not imported: that would load torch
     if package is None or package.origin is None:
-        raise DataError("open_clip is not installed: pip install 'hyper3-stack[trainer]'")
+        raise DataError("open_clip is not installed: pip install '.[trainer]' in a checkout")
     file = Path(package.origin).with_name("bpe_simple_vocab_16e6.txt.gz")
     if not file.is_file():
         raise DataError(f"{file}: missing; reinstall open_clip_torch")

@@ -1,4 +1,4 @@
-"""Recall, average precision, AUROC and accuracy, each with its rule for ties.
+"""Recall, average precision, AUROC, accuracy and calibration, each with its rule for ties.
 
 All take plain arrays and return shares within [0, 1].
 """
@@ -102,6 +102,46 @@ def mean_per_class_accuracy(
 
 
 @dataclass(frozen=True)
+class Bin:
+    """Predictions of like confidence."""
+
+    count: int
+    confidence: float
+    """Their mean, 0 where there are none."""
+    accuracy: float
+    """The share that is right, 0 where there are none."""
+
+
+def reliability(confidence: Scores, right: Labels, bins: int = 15) -> list[Bin]:
+    """Predictions by confidence, in bins of equal width over (0, 1].
+
+    Args:
+        confidence: ``(n,)``, the probability of each prediction, in [0, 1].
+        right: ``(n,)``, whether it is right.
+        bins: How many.
+    """
+    found = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
+    counts = np.bincount(found, minlength=bins)
+    sums = (np.bincount(found, values, bins) for values in (confidence, right.astype(np.float64)))
+    sure, hits = (total / np.maximum(counts, 1) for total in sums)
+    return [
+        Bin(int(count), float(mean), float(share))
+        for count, mean, share in zip(counts, sure, hits, strict=True)
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """How far confidence is from accuracy, the mean over predictions of their bin's gap.
+
+    ECE of C. Guo et al., "On Calibration of Modern Neural Networks" (arXiv:1706.04599), eq. 3.
+    NaN where there are no predictions.
+    """
+    items = sum(each.count for each in bins)
+    gaps = sum(each.count * abs(each.accuracy - each.confidence) for each in bins)
+    return gaps / items if items else float("nan")
+
+
+@dataclass(frozen=True)
 class PartStatistics:
     """How many parts the images of a data set have."""
 
@@ -133,6 +173,38 @@ def part_statistics(histogram: Mapping[int, int], caps: Sequence[int]) -> PartSt
         retained={cap: float(images @ np.minimum(counts, cap) / parts) for cap in caps},
         untruncated={cap: float(images[counts <= cap].sum() / examples) for cap in caps},
     )
+
+
+def r_precision(places: npt.NDArray[np.intp]) -> float:
+    """The share of right answers among the R nearest, where R answers are right.
+
+    Args:
+        places: ``(R,)``, the places of the right answers in the ranking, rising from 0; R >= 1.
+    """
+    return float(np.mean(places < len(places)))
+
+
+def map_at_r(places: npt.NDArray[np.intp]) -> float:
+    """Mean average precision at R (K. Musgrave et al., arXiv:2003.08505, section 3.2).
+
+    ``1/R`` times the sum, over the right answers among the R nearest, of the precision there.
+
+    Args:
+        places: As `r_precision`.
+    """
+    within = places[places < len(places)]
+    return float(np.sum(np.arange(1, len(within) + 1) / (within + 1)) / len(places))
+
+
+def chance_of_map_at_r(items: int, right: int) -> float:
+    """`map_at_r` of a random order of ``items``, of which ``right`` are right, as it is expected.
+
+    A place r holds a right answer in right / items of cases; each place before it then does in
+    (right - 1) / (items - 1).
+    """
+    others = (right - 1) / max(items - 1, 1)
+    places = range(1, right + 1)
+    return sum((1 + (place - 1) * others) / place for place in places) / items
 
 
 def _group_ends(ordered: Scores) -> npt.NDArray[np.intp]:

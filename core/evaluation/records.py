@@ -4,24 +4,32 @@ One object a line: ``image`` (a path below the file's folder), and optionally ``
 ``captions``, ``orig_size`` (width and height of the true photo, where the stored one was
 squashed) and ``boxes``, each with ``phrase``, ``xyxy`` (normalised to 0..1, x right, y down),
 ``caption`` (index of the caption that mentions it) and ``name`` (of the thing inside).
+
+For evaluation also: ``class`` (a name) or ``label`` (its index) of the one thing shown; ``labels``
+(indices of all things shown); ``levels`` (captions from general to specific); ``kind``,
+``positive`` and ``negative`` (a right caption against a wrong one); ``caption_ids``.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-from PIL import Image
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
-from core.errors import DataError, ImageError, ImageTooLarge
-from core.image import ImageLimits, decode
+from core.errors import DataError
 
 MAX_ASPECT = 100
 """The most that a photo may be longer than wide, or wider than long."""
-
-_MAX_PIXELS = ImageLimits().max_pixels
 
 
 def _check_box(xyxy: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
@@ -51,25 +59,54 @@ class Box(BaseModel):
 class Record(BaseModel):
     """An image with what is said of it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     id: str = ""
     image: Path
     captions: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
     orig_size: Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_size)] | None = None
+    class_: str | None = Field(None, alias="class")
+    label: NonNegativeInt | None = None
+    labels: tuple[NonNegativeInt, ...] | None = None
+    levels: tuple[str, ...] = ()
+    kind: str = ""
+    positive: str = ""
+    negative: str = ""
+    caption_ids: tuple[int, ...] = ()
 
 
-def read_records(file: Path, limit: int | None = None) -> list[Record]:
+def read_records(file: Path, limit: int | None = None, folder: Path | None = None) -> list[Record]:
     """All records of a file, or the first ``limit``, their image paths made absolute.
+
+    Args:
+        file: JSONL.
+        limit: How many at most.
+        folder: Where the images are; None for the folder of the file.
 
     Raises:
         DataError: The file is missing or empty, or a line is wrong; the message names the line.
     """
-    records = list(islice(iter_records(file), limit))
+    records = list(islice(iter_records(file, folder), limit))
     if not records:
         raise DataError(f"{file}: holds no records")
     return records
+
+
+def check_texts(place: Path, records: Sequence[Record]) -> None:
+    """Refuse blank texts: a service does not embed them, and no figure needs them.
+
+    Raises:
+        DataError: There is one; the message names the record.
+    """
+    for number, record in enumerate(records, 1):
+        phrases = [box.phrase for box in record.boxes]
+        pair = [record.positive, record.negative] if record.positive or record.negative else []
+        if not all(map(str.strip, [*record.captions, *record.levels, *pair, *phrases])):
+            raise DataError(
+                f"{place}: record {number} ({record.id}): a blank caption, level or phrase, or a "
+                "positive without its negative; leave it out"
+            )
 
 
 def iter_records(file: Path, folder: Path | None = None) -> Iterator[Record]:
@@ -83,7 +120,7 @@ def iter_records(file: Path, folder: Path | None = None) -> Iterator[Record]:
         DataError: As `read_records`.
     """
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield parse_record(line, folder or file.parent, where=f"{file}:{number}")
@@ -129,64 +166,3 @@ def find_image(folder: Path, image: str) -> Path | None:
     except (ValueError, OSError, RuntimeError):  # a NUL, lone surrogates, a loop of links
         return None
     return path if path.is_relative_to(folder) else None
-
-
-def load_image(record: Record, side: int | None = None) -> Image.Image:
-    """The picture of a record, as it is stored.
-
-    Args:
-        record: Whose picture.
-        side: As for `core.image.decode`: a large picture may then come at a fraction of its
-            size. Leave it out where boxes are to be cut from it.
-
-    Raises:
-        DataError: The file is missing.
-        ImageError: It cannot be decoded; the message names the file.
-    """
-    try:
-        return decode(record.image.read_bytes(), side=side)
-    except OSError as error:
-        raise DataError(f"{record.image}: cannot be read: {error.strerror}") from error
-    except ImageError as error:
-        raise type(error)(f"{record.image}: {error}") from error
-
-
-def crop(image: Image.Image, box: Box, orig_size: tuple[int, int] | None) -> Image.Image:
-    """A box cut out, in the proportions of the true photo; no side loses pixels.
-
-    Args:
-        image: As it is stored, maybe squashed.
-        box: What to cut out.
-        orig_size: Width and height of the true photo, None where the stored one is true.
-    """
-    left, top, right, bottom = box.xyxy
-    x = min(round(left * image.width), image.width - 1)
-    y = min(round(top * image.height), image.height - 1)
-    corner = max(round(right * image.width), x + 1), max(round(bottom * image.height), y + 1)
-    return unsquash(image.crop((x, y, *corner)), image.size, orig_size)
-
-
-def unsquash(
-    image: Image.Image, stored_size: tuple[int, int], orig_size: tuple[int, int] | None
-) -> Image.Image:
-    """A picture, or a piece of one, stretched back to the proportions of the true photo.
-
-    Raises:
-        ImageTooLarge: It would have more pixels than `core.image.decode` accepts.
-    """
-    if orig_size is None:
-        return image
-    stretch = (orig_size[0] / orig_size[1]) / (stored_size[0] / stored_size[1])
-    width, height = image.size
-    if stretch > 1:
-        width = round(width * stretch)
-    else:
-        height = round(height / stretch)
-    if (width, height) == image.size:
-        return image
-    if width * height > _MAX_PIXELS:
-        raise ImageTooLarge(
-            f"image of {stored_size[0]:,} x {stored_size[1]:,} pixels: stretched to the "
-            f"proportions of orig_size {list(orig_size)} it would have over {_MAX_PIXELS:,} pixels"
-        )
-    return image.resize((width, height), Image.Resampling.BICUBIC)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -14,11 +15,17 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from core.errors import RequestError
+from core.image import Pixels
 from service.runtime import Runtime
 
 Body = TypeVar("Body", bound=BaseModel)
 
 NPY = "application/x-npy"
+_SQUARES = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '\|u1', 'fortran_order': False, "
+    rb"'shape': \((\d{1,9}), (\d{1,9}), (\d{1,9}), (\d{1,9})\), \} *\n",
+    re.DOTALL,
+)
 
 
 class JsonAnswer(Response):
@@ -112,6 +119,26 @@ def _parse(raw: bytes) -> Any:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"body is not valid JSON: {strict}") from error
+
+
+def parse_squares(raw: bytes, side: int) -> Pixels:
+    """Pixels ``(n, side, side, 3)`` of a ``.npy`` file, in place.
+
+    The header is compared, not evaluated as numpy would.
+
+    Raises:
+        RequestError: Not such a file, or of other values or another shape.
+    """
+    form = f"squares of uint8, (n, {side}, {side}, 3), as numpy.save writes them"
+    head = _SQUARES.match(raw)
+    if head is None or [int(size) for size in head.groups()[1:]] != [side, side, 3]:
+        raise RequestError(f"body is another array, or none: this model takes {form}")
+    values = np.frombuffer(raw, np.uint8, offset=head.end())
+    if len(values) != int(head[1]) * side * side * 3:
+        raise RequestError(
+            f"array of {len(values):,} bytes for {int(head[1])} squares: send {form}"
+        )
+    return values.reshape(-1, side, side, 3)
 
 
 def body_schema(kind: type[BaseModel], **others: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """`POST /embed`: texts and images to vectors."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from core import lorentz
 from core.errors import RequestError
+from core.image import Pixels
 from service.batch import Place, check_size, settle
 from service.embedder import Vector
 from service.routes.bodies import (
@@ -22,6 +24,7 @@ from service.routes.bodies import (
     media_type,
     npy_answer,
     parse_object,
+    parse_squares,
     validated,
 )
 from service.runtime import Runtime
@@ -39,7 +42,7 @@ _FORM: dict[str, Any] = {
     },
 }
 _MAX_PARTS = 4096  # the limit of items is checked when they are counted
-_OTHERS = {"multipart/form-data": _FORM, "image/*": _BINARY}
+_OTHERS = {"multipart/form-data": _FORM, "image/*": _BINARY, NPY: _BINARY}
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,13 @@ class _Sent:
     raw: bytes = b""
     files: list[bytes] = field(default_factory=list)
     """Of a form."""
+
+
+class _Call(NamedTuple):
+    body: EmbedRequest
+    files: Sequence[bytes] = ()
+    """Image files that did not come as text."""
+    squares: Pixels | None = None
 
 
 async def _receive(request: Request) -> _Sent:
@@ -69,17 +79,20 @@ async def _receive(request: Request) -> _Sent:
     return _Sent(kind, options, files=files)
 
 
-def _read(sent: Annotated[_Sent, Depends(_receive)]) -> tuple[EmbedRequest, list[bytes]]:
-    """The request, and the image files that did not come as text."""
+def _read(sent: Annotated[_Sent, Depends(_receive)], runtime: CurrentRuntime) -> _Call:
     if sent.kind == "multipart/form-data":
-        return validated(EmbedRequest, sent.options), sent.files
+        return _Call(validated(EmbedRequest, sent.options), sent.files)
     if sent.kind.startswith("image/") or sent.kind == "application/octet-stream":
-        return validated(EmbedRequest, sent.options), [sent.raw]
+        return _Call(validated(EmbedRequest, sent.options), [sent.raw])
+    if sent.kind == NPY:
+        squares = parse_squares(sent.raw, runtime.manifest.image.side)
+        return _Call(validated(EmbedRequest, sent.options), squares=squares)
     if sent.kind not in ("", "application/json"):
         raise RequestError(
-            f"body of type {sent.kind}: send application/json, multipart/form-data or one image"
+            f"body of type {sent.kind}: send application/json, multipart/form-data, one image, or "
+            f"squares as {NPY}"
         )
-    return validated(EmbedRequest, sent.options | parse_object(sent.raw)), []
+    return _Call(validated(EmbedRequest, sent.options | parse_object(sent.raw)))
 
 
 @router.post(
@@ -89,7 +102,7 @@ def _read(sent: Annotated[_Sent, Depends(_receive)]) -> tuple[EmbedRequest, list
     summary="Texts and images to vectors",
 )
 def embed(
-    call: Annotated[tuple[EmbedRequest, list[bytes]], Depends(_read)],
+    call: Annotated[_Call, Depends(_read)],
     request: Request,
     runtime: CurrentRuntime,
 ) -> Response:
@@ -98,15 +111,19 @@ def embed(
     Options of a raw image body are given in the query. In an array, the row of an item that was
     skipped is NaN, and the header `hyper3-errors` says why.
     """
-    body, files = call
-    images: list[bytes | str] = [*body.images, *files]
-    check_size(len(body.texts) + len(images), runtime.settings.max_items, "items")
-    if not body.texts and not images:
+    body = call.body
+    images: list[bytes | str] = [*body.images, *call.files]
+    count = len(images) if call.squares is None else len(call.squares)
+    check_size(len(body.texts) + count, runtime.settings.max_items, "items")
+    if not body.texts and not count:
         raise RequestError("nothing to embed: send texts or images")
     results = runtime.embedder.texts(body.texts, truncate=body.truncate)
-    results += runtime.embedder.images(images, body.preprocess)
+    if call.squares is None:
+        results += runtime.embedder.images(images, body.preprocess)
+    else:
+        results += runtime.embedder.squares(call.squares)
     places = [Place("text", at) for at in range(len(body.texts))]
-    places += [Place("image", at) for at in range(len(images))]
+    places += [Place("image", at) for at in range(count)]
     good, faults = settle(places, results, body.on_error)
     if NPY in request.headers.get("accept", ""):
         return _as_npy(runtime, body.format, places, good, faults)
@@ -143,9 +160,10 @@ def _as_npy(
 ) -> Response:
     size = runtime.manifest.dim + (form == "lorentz")
     array = np.full((len(places), size), np.nan, np.float32)
-    row_of = {place: row for row, place in enumerate(places)}
-    for place, vector in good:
-        array[row_of[place]] = _in_format(runtime, form, vector)
+    if good:
+        row_of = {(place.kind, place.index): row for row, place in enumerate(places)}
+        rows = [row_of[place.kind, place.index] for place, _ in good]
+        array[rows] = np.stack([_in_format(runtime, form, vector) for _, vector in good])
     answer = runtime.answer()
     headers = {
         "hyper3-fingerprint": str(answer["fingerprint"]),

@@ -76,19 +76,49 @@ def _address(log: Path, process: "subprocess.Popen[bytes]") -> str:
     raise AssertionError(log.read_text())
 
 
-def test_the_bundle_and_the_checkpoint_measure_the_same(folder: Path) -> None:
+def test_checkpoint_bundle_and_service_measure_the_same(folder: Path, url: str) -> None:
     reports = []
-    for target in ("runs/demo-smoke", "bundles/smoke"):
+    for target in ("bundles/smoke", "runs/demo-smoke", url):
         report = folder / "report.json"
-        printed = hyper3(
-            folder, "eval", target, "--data", "data/smoke/test.jsonl", "--json", str(report)
-        )
+        printed = hyper3(folder, "eval", target, "data/smoke/test.jsonl", "--json", str(report))
         assert "R@10" in printed
-        reports.append(json.loads(report.read_text())["measures"])
-    for group, values in reports[0].items():
-        for name, value in values.items():
-            other = reports[1][group][name]["value"]
-            assert value["value"] == pytest.approx(other, abs=1e-3), (group, name)
+        reports.append(json.loads(report.read_text()))
+    bundle, *others = reports
+    for other in others:
+        assert list(other) == list(bundle) == ["retrieval/smoke-test", "structure/smoke-test"]
+        for task, found in bundle.items():
+            for group, values in found["measures"].items():
+                for name, value in values.items():
+                    same = other[task]["measures"][group][name]["value"]
+                    assert value["value"] == pytest.approx(same, abs=1e-3), (task, group, name)
+
+
+def test_results_become_one_report(folder: Path) -> None:
+    models = sorted(path.name for path in (folder / "results").iterdir())
+    assert len(models) == 3
+    hyper3(folder, "report", "results", "--out", "report")
+    page = (folder / "report" / "report.html").read_text()
+    assert all(name.rpartition("-")[2] in page for name in models)
+    figures = (folder / "report" / "report.csv").read_text().splitlines()
+    assert len(figures) > 30
+    assert "measured before" in hyper3(folder, "eval", "bundles/smoke", "data/smoke/test.jsonl")
+
+
+def test_an_evaluation_that_was_killed_goes_on_and_ends_the_same(folder: Path) -> None:
+    words = "eval", "bundles/smoke", "data/smoke/test.jsonl"
+    for seconds in (0.8, 1.2, 1.6, 2.0):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "core", *words, "--out", "killed"],
+            cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+    hyper3(folder, *words, "--out", "killed", "--json", "killed.json")
+    hyper3(folder, *words, "--out", "whole", "--json", "whole.json")
+    assert json.loads((folder / "killed.json").read_text()) == json.loads(
+        (folder / "whole.json").read_text()
+    )
 
 
 def test_what_was_indexed_is_found_by_text_and_by_its_own_picture(folder: Path, url: str) -> None:

@@ -1,13 +1,14 @@
 """Golden metrics; see README.md for how they were made."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from core.evaluation.hierarchy import Tree
+from core.evaluation.hierarchy import Tree, paths_of, read_tree
 from core.evaluation.metrics import (
     auroc,
     average_precision,
@@ -18,10 +19,13 @@ from core.evaluation.metrics import (
 )
 
 GOLDEN = json.loads(Path(__file__).with_name("metrics.json").read_text(encoding="utf-8"))
+TREE_MEASURES = {
+    "tree_edges": "tie", "lca": "lca", "jaccard": "jaccard", "precision": "hp", "recall": "hr",
+}  # fmt: skip
 FLOAT32 = 1e-6  # torchmetrics computes the accuracy of each class in float32
 
 
-def exactly(value: float) -> Any:
+def exactly(value: float | list[float]) -> Any:
     return pytest.approx(value, rel=1e-12, abs=1e-12)
 
 
@@ -76,6 +80,29 @@ def test_tree_measures_on_a_toy() -> None:
         assert scores.jaccard == exactly(pair["jaccard"])
         assert scores.precision == exactly(pair["hp"])
         assert scores.recall == exactly(pair["hr"])
+
+
+def test_tree_measures_on_imagenet() -> None:
+    file = Path(os.environ.get("H3_TEST_IMAGENET_TREE", "data/eval/imagenet-tree/imagenet_isa.txt"))
+    if not file.is_file():
+        pytest.skip(f"{file} is not there; `hyper3 data fetch imagenet-tree` gets it")
+    golden = GOLDEN["hierarchy"]
+    tree = read_tree(file)
+    heights = tree.heights()
+    leaves = sorted(node for node, height in heights.items() if height == 0)
+    assert (len(heights), len(leaves)) == (golden["num_nodes"], 1_000)
+    assert leaves[:5] == golden["synset_first5"]
+    assert leaves[-2:] == golden["synset_last2"]
+    depths = [len(tree.ancestors(leaf, inclusive=False)) for leaf in leaves]
+    expected = golden["ancestors_len_min_mean_max"]
+    assert [min(depths), np.mean(depths), max(depths)] == exactly(expected)
+    predicted, actual = (
+        np.array([pair[side] for pair in golden["pairs"]]) for side in ("pred", "true")
+    )
+    found = paths_of(tree, leaves).compare(predicted, actual, inclusive=False)
+    for ours, theirs in TREE_MEASURES.items():
+        assert found[ours] == exactly([pair[theirs] for pair in golden["pairs"]])
+        assert found[ours].mean() == exactly(golden["mean"][theirs])
 
 
 def test_statistics_of_parts_per_image() -> None:

@@ -51,7 +51,8 @@ def test_the_openapi_document_describes_every_body_and_answer(http: TestClient) 
         assert problem["schema"] == {"$ref": "#/components/schemas/Problem"}
         assert ("requestBody" in operation) == (method in ("post", "put")), path
     embed = operations["post", "/embed"]["requestBody"]["content"]
-    assert set(embed) == {"application/json", "multipart/form-data", "image/*"}
+    kinds = {"application/json", "multipart/form-data", "image/*", "application/x-npy"}
+    assert set(embed) == kinds
 
 
 def test_the_documentation_is_served(http: TestClient) -> None:

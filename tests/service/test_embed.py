@@ -7,11 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from core import lorentz
 
 Picture = Callable[..., bytes]
+
+AS_NPY = {"content-type": "application/x-npy"}
 
 
 def vectors(answer: dict[str, object]) -> npt.NDArray[np.float64]:
@@ -25,6 +28,12 @@ def embed(http: TestClient, **body: object) -> dict[str, object]:
     assert answer.status_code == 200, answer.text
     document: dict[str, object] = answer.json()
     return document
+
+
+def npy(array: npt.NDArray[np.generic]) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
 
 
 def base64_of(data: bytes) -> str:
@@ -106,6 +115,45 @@ def test_an_npy_answer_holds_the_same_rows_and_says_what_they_are(http: TestClie
     assert '"curvature": 0.7' in answer.headers["hyper3-geometry"]
 
 
+def test_squares_are_embedded_as_files_of_the_same_pixels_are(http: TestClient) -> None:
+    squares = np.random.default_rng(0).integers(0, 256, (19, 16, 16, 3), np.uint8)
+    answer = http.post("/embed?format=tangent", content=npy(squares), headers=AS_NPY)
+    files = []
+    for square in squares:
+        out = io.BytesIO()
+        Image.fromarray(square).save(out, "PNG")
+        files.append(base64_of(out.getvalue()))
+    expected = vectors(embed(http, images=files, format="tangent"))
+    np.testing.assert_allclose(vectors(answer.json()), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "takes squares of uint8"),
+        (b"\x93NUMPY\x01\x00\x20\x00" + b"(" * 32, "takes squares of uint8"),
+        (npy(np.zeros((1, 15, 16, 3), np.uint8)), "(n, 16, 16, 3)"),
+        (npy(np.zeros((1, 16, 16, 3), np.float32)), "takes squares of uint8"),
+        (npy(np.zeros((16, 16, 3), np.uint8)), "takes squares of uint8"),
+        (npy(np.asfortranarray(np.zeros((2, 16, 16, 3), np.uint8))), "as numpy.save writes them"),
+        (npy(np.zeros((2, 16, 16, 3), np.uint8))[:-1], "1,535 bytes for 2 squares"),
+        (npy(np.zeros((2, 16, 16, 3), np.uint8)) + b"x", "1,537 bytes for 2 squares"),
+        (npy(np.zeros((0, 16, 16, 3), np.uint8)), "nothing to embed"),
+    ],
+)
+def test_an_array_of_something_else_is_refused(
+    http: TestClient, body: bytes, complaint: str
+) -> None:
+    answer = http.post("/embed", content=body, headers=AS_NPY)
+    assert (answer.status_code, answer.json()["code"]) == (422, "request_error")
+    assert complaint in answer.json()["detail"]
+
+
+def test_more_squares_than_a_request_may_hold_are_refused(http: TestClient) -> None:
+    body = npy(np.zeros((257, 16, 16, 3), np.uint8))
+    assert http.post("/embed", content=body, headers=AS_NPY).status_code == 413
+
+
 def test_texts_say_how_many_tokens_they_had_and_whether_they_were_cut(http: TestClient) -> None:
     results = embed(http, texts=["a dog", "dog " * 40])["results"]
     assert isinstance(results, list)
@@ -127,6 +175,26 @@ def test_a_skipped_item_is_named_and_its_neighbours_are_as_without_it(
     assert [(fault["kind"], fault["index"], fault["code"]) for fault in errors] == [
         ("text", 1, "text_error"), ("image", 1, "broken_image"),
     ]  # fmt: skip
+
+
+def test_bad_images_among_many_leave_their_neighbours_as_they_are_alone(
+    serve: Callable[..., TestClient], picture: Picture
+) -> None:
+    """Of many items a worker takes a few at once."""
+    http = serve(workers=2)
+    images = [base64_of(picture("green", (20 + number, 30))) for number in range(70)]
+    alone = np.concatenate(
+        [vectors(embed(http, images=[image], format="tangent")) for image in images]
+    )
+    bad = [0, *range(16, 24), 69]
+    for row in bad:
+        images[row] = base64_of(picture()[:60])
+    answer = embed(http, images=images, format="tangent", on_error="skip")
+    errors = answer["errors"]
+    assert isinstance(errors, list)
+    assert [fault["index"] for fault in errors] == bad
+    good = np.setdiff1d(np.arange(70), bad)
+    np.testing.assert_allclose(vectors(answer), alone[good], rtol=1e-5, atol=1e-6)
 
 
 def test_rows_of_skipped_items_are_nan_in_an_npy_answer(http: TestClient) -> None:

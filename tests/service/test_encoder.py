@@ -2,18 +2,21 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from core import lorentz
 from core.bundle import open_bundle
 from core.errors import BundleError
 from core.evaluation.encoder import open_encoder
+from core.evaluation.pictures import Picture
 from core.spaces import Lorentz
-from service.encoder import Encoder, open_bundle_encoder, runs
+from service.encoder import BundleEncoder, Encoder, open_bundle_encoder, runs
 
 
 def test_a_text_at_its_own_length_equals_the_text_padded_to_the_context(bundle: Path) -> None:
@@ -42,29 +45,82 @@ def test_texts_run_with_those_of_their_length_and_each_once(bundle: Path) -> Non
         assert len({len(tokens[position].ids) for position in group}) == 1
 
 
-def test_a_bundle_encoder_keeps_the_order_of_texts_and_pixels(bundle: Path) -> None:
+@pytest.fixture
+def opened(bundle: Path) -> Iterator[BundleEncoder]:
     encoder = open_bundle_encoder(str(bundle))
     assert encoder is not None
-    assert (encoder.name, encoder.space, encoder.side) == ("tiny", Lorentz(0.7), 16)
-    texts = ["a dog", "a red apple on a house", "cat", "the blue dog"]
-    together = encoder.texts(texts)
-    alone = np.concatenate([encoder.texts([text]) for text in texts])
-    np.testing.assert_allclose(together, alone, rtol=1e-6)
-    pixels = np.random.default_rng(1).integers(0, 256, (300, 16, 16, 3), np.uint8)
-    np.testing.assert_allclose(
-        encoder.images(iter(pixels)), encoder.encoder.images(pixels).tangents, rtol=1e-5, atol=1e-6
-    )
-    assert encoder.texts([]).shape == encoder.images([]).shape == (0, 6)
+    yield encoder
     encoder.workers.close()
 
 
+def draw(folder: Path, count: int) -> list[Picture]:
+    """Pictures of noise, of many sizes."""
+    rng = np.random.default_rng(1)
+    for number in range(count):
+        pixels = rng.integers(0, 256, (*rng.integers(16, 40, 2), 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return [Picture(folder / f"{number}.png", f"{number}.png") for number in range(count)]
+
+
+def test_a_bundle_says_what_it_is(opened: BundleEncoder, bundle: Path) -> None:
+    manifest = open_bundle(bundle).manifest
+    assert (opened.name, opened.space) == ("tiny at step 1 (bundle)", Lorentz(0.7))
+    assert (opened.fingerprint, opened.logit_scale) == (manifest.fingerprint, 9.0)
+    expected = {"kind": "bundle", "step": 1, "side": 16, "precision": "fp32", "family": "hyper3"}
+    assert expected.items() <= opened.about.items()
+    assert str(opened.about["runtime"]).startswith("onnxruntime ")
+
+
+def test_a_bundle_encoder_keeps_the_order_of_texts_and_pictures(
+    opened: BundleEncoder, tmp_path: Path
+) -> None:
+    texts = ["a dog", "a red apple on a house", "cat", "the blue dog"]
+    together = opened.texts(texts)
+    alone = np.concatenate([opened.texts([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
+    pictures = draw(tmp_path, 37)
+    squares = np.stack([picture.square(16) for picture in pictures])
+    expected = opened.encoder.images(squares).tangents
+    np.testing.assert_allclose(opened.images(pictures).tangents, expected, rtol=1e-5, atol=1e-6)
+    assert opened.texts([]).shape == opened.images([]).tangents.shape == (0, 6)
+
+
+def test_a_picture_that_cannot_be_read_spoils_no_other_of_a_bundle(
+    opened: BundleEncoder, tmp_path: Path
+) -> None:
+    pictures = draw(tmp_path, 20)
+    expected = opened.images(pictures).tangents
+    torn = [*range(8, 16), 17]  # a whole run of the graph, and one of another
+    for row in torn:
+        pictures[row].file.write_bytes(pictures[row].file.read_bytes()[:70])
+    pictures[3].file.unlink()
+    found = opened.images(pictures)
+    assert sorted(found.faults) == [3, *torn]
+    assert str(pictures[3].file) in found.faults[3]
+    assert np.isnan(found.tangents[[3, *torn]]).all()
+    good = np.setdiff1d(np.arange(20), [3, *torn])
+    np.testing.assert_allclose(found.tangents[good], expected[good], rtol=1e-5, atol=1e-6)
+
+
 def test_a_folder_that_is_no_bundle_has_no_bundle_encoder(tmp_path: Path) -> None:
+    assert open_bundle_encoder(str(tmp_path)) is None
+    (tmp_path / "manifest.json").write_text("{}")  # of a data set, say
     assert open_bundle_encoder(str(tmp_path)) is None
 
 
 def test_the_evaluation_finds_the_encoder_of_a_bundle(bundle: Path) -> None:
     encoder = open_encoder(str(bundle))
-    assert (encoder.name, encoder.side) == ("tiny", 16)
+    assert isinstance(encoder, BundleEncoder)
+    encoder.workers.close()
+
+
+def test_a_damaged_bundle_is_told_what_it_lacks(bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    for name in ("image.onnx", "manifest.json"):
+        (copy / name).unlink()
+        with pytest.raises(BundleError, match=name.replace("image.onnx", "image.onnx is missing")):
+            open_encoder(str(copy))
 
 
 @pytest.mark.parametrize("name", ["image.onnx", "text.onnx", "tokenizer.json"])

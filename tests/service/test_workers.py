@@ -45,3 +45,21 @@ def test_a_claim_above_the_limit_is_granted_when_nothing_else_is_taken() -> None
         pass
     with budget.claim(1):
         pass
+
+
+def test_a_task_may_count_for_several_units() -> None:
+    workers, go, begun = Workers(1, 10), threading.Event(), threading.Event()
+
+    def wait(_: int) -> bool:
+        begun.set()
+        return go.wait(10)
+
+    first = threading.Thread(target=workers.map, args=(wait, [0], 8))
+    first.start()
+    begun.wait(10)
+    with pytest.raises(Overloaded, match="the limit is 10"):
+        workers.map(wait, [1], units=3)
+    go.set()
+    first.join()
+    assert workers.map(wait, [2], units=3) == [True]
+    workers.close()

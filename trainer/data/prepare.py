@@ -20,7 +20,8 @@ from PIL import Image
 
 from core.bundle import sha256
 from core.errors import ConfigError, DataError, ImageError
-from core.evaluation.records import find_image, unsquash
+from core.evaluation.pictures import unsquash
+from core.evaluation.records import find_image
 from core.image import decode, resize
 from trainer.data.records import (
     Corners,

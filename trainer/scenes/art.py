@@ -182,7 +182,7 @@ def _file_of(thing: Thing, folder: Path, suffix: str, code: str) -> Path:
             return path
     raise DataError(
         f"{folder}: no picture {code}.{suffix} of {thing.name!r}; "
-        "reinstall with: pip install 'hyper3-stack[demo]'"
+        "reinstall with: pip install '.[demo]' in a checkout"
     )
 
 

@@ -1,0 +1,1 @@
+"""Results as tables and plots, beside what was published."""
