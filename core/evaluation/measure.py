@@ -51,8 +51,10 @@ class Measure:
     """Bounds of the 95% confidence interval."""
 
     def number(self, value: float) -> str:
-        """A value that is no share, as people read it: four digits, or all before the point."""
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        """A value that is no share, as people read it: whole, or with four digits."""
+        if abs(value) >= 1000 or float(value).is_integer():
+            return f"{value:,.0f}"
+        return f"{value:#.4g}"
 
 
 @dataclass(frozen=True)
