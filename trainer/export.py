@@ -131,7 +131,7 @@ def _write_bundle(
     temporary.mkdir(parents=True)
     write_tokenizer(temporary / TOKENIZER)
     text_spec = TextSpec(context_length=recipe.text_tower.context_length)
-    image_spec = ImageSpec(side=recipe.data.side)
+    image_spec = recipe.image_spec
     probe = _probe(checkpoint, image_spec, Tokenizer(temporary / TOKENIZER, text_spec))
     _write_graphs(model, probe, temporary)
     parity = measure_parity(model, probe.pixels, probe.tokens, temporary)

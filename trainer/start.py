@@ -44,7 +44,7 @@ def begin(training: Training, before: Checkpoint | None) -> Start:
     if recipe.run.base:
         return _continue(training, _find("run.base", recipe.run.base))
     if recipe.run.init:
-        found = _find("run.init", recipe.run.init)
+        found = _find("run.init", Path(recipe.run.init))
         checkpoint.load_towers(found, training.model)
         return Start(0, (f"both towers are those of {found.path}",))
     frozen = {"image": recipe.image_tower.frozen, "text": recipe.text_tower.frozen}

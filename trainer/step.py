@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from core import lorentz
 from core.errors import DataError
 from core.evaluation.retrieval import retrieval
-from core.image import IMAGENET_MEAN, IMAGENET_STD
-from trainer.config import Recipe
+from trainer.config import DataSection, Recipe
 from trainer.data.augment import augment, to_float
 from trainer.data.batch import Batch
 from trainer.distributed import Shares, World, gather
@@ -52,7 +51,7 @@ def train_step(
     """
     recipe, model = training.recipe, training.model
     training.optimizer.zero_grad(set_to_none=True)
-    images = normalise(augment(batch.pixels, recipe.augment, generator))
+    images = normalise(augment(batch.pixels, recipe.augment, generator), recipe.data)
     statistics = [buffer.clone() for buffer in model.buffers()]
     terms, nodes = losses(training, batch, images, shares)
     (terms["loss"] + model.anchor()).backward()
@@ -115,7 +114,7 @@ def evaluate(training: Training, batches: Iterable[Batch], device: torch.device)
         if not len(loaded):
             continue
         batch = loaded.to(device)
-        images = normalise(to_float(batch.pixels))
+        images = normalise(to_float(batch.pixels), training.recipe.data)
         terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
         collected.append(
             {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
@@ -130,10 +129,10 @@ def evaluate(training: Training, batches: Iterable[Batch], device: torch.device)
     return Evaluation(numbers, tuple(skipped))
 
 
-def normalise(images: Tensor) -> Tensor:
+def normalise(images: Tensor, options: DataSection) -> Tensor:
     """Pictures within [0, 1] by the mean and deviation that the bundle will name, in place."""
-    mean = images.new_tensor(IMAGENET_MEAN).view(1, 3, 1, 1)
-    deviation = images.new_tensor(IMAGENET_STD).view(1, 3, 1, 1)
+    mean = images.new_tensor(options.mean).view(1, 3, 1, 1)
+    deviation = images.new_tensor(options.std).view(1, 3, 1, 1)
     return images.sub_(mean).div_(deviation)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trainer.config import Recipe
-from trainer.data.shard_writer import Part, Sample, encode_jpeg, write_shard
+from trainer.data.sample import Part, Sample
+from trainer.data.shard_writer import encode_jpeg, write_shard
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
 SIDE = 32

@@ -25,7 +25,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from core.errors import Hyper3Error
 from core.text import TextSpec, Tokenizer
-from trainer.config import Recipe
+from trainer.config import DataSection, Recipe
 from trainer.data.augment import to_float
 from trainer.data.batch import Batch, Decoded, Links, collate, without_samples
 from trainer.distributed import World, agree, exchange, join, spread
@@ -183,7 +183,9 @@ def compare(
 
 
 def pictures(batch: Batch, model: DualEncoder) -> Tensor:
-    return normalise(to_float(batch.pixels)).to(model.image_proj.weight.dtype)
+    return normalise(to_float(batch.pixels), DataSection(train="shards")).to(
+        model.image_proj.weight.dtype
+    )
 
 
 def gradients(model: DualEncoder) -> dict[str, Tensor]:

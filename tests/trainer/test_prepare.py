@@ -17,7 +17,8 @@ from PIL import Image
 from core.errors import ConfigError, DataError, StorageError
 from trainer.data.prepare import PrepareSettings, is_complete, prepare
 from trainer.data.records import Tally, parts_of, read_records
-from trainer.data.shard_writer import Part, Sample, read_manifest, write_shard
+from trainer.data.sample import Part, Sample
+from trainer.data.shard_writer import read_manifest, write_shard
 from trainer.storage import replacing
 
 SETTINGS = PrepareSettings(side=48, part_side=24)

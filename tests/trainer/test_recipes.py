@@ -18,7 +18,8 @@ from core.config import Section
 from core.errors import ConfigError
 from trainer import checkpoint
 from trainer.config import RECIPES, Recipe, load_recipe
-from trainer.data.shard_writer import Part, Sample, encode_jpeg, write_shard
+from trainer.data.sample import Part, Sample
+from trainer.data.shard_writer import encode_jpeg, write_shard
 from trainer.objectives.options import Objective
 from trainer.run import train
 

@@ -23,7 +23,8 @@ from core.errors import CheckpointError, ConfigError, DataError, StorageError, T
 from core.lock import take_lock
 from trainer import checkpoint
 from trainer.config import Recipe, load_recipe
-from trainer.data.shard_writer import Sample, write_shard
+from trainer.data.sample import Sample
+from trainer.data.shard_writer import write_shard
 from trainer.run import train
 
 

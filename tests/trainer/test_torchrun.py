@@ -18,7 +18,8 @@ from rich.console import Console
 from core.errors import ConfigError
 from core.lock import take_lock
 from trainer.config import Recipe
-from trainer.data.shard_writer import Sample, write_shard
+from trainer.data.sample import Sample
+from trainer.data.shard_writer import write_shard
 from trainer.distributed import join
 from trainer.run import train
 

@@ -16,8 +16,10 @@ from core.image import decode, resize
 from core.queries import build_queries
 from core.text import Tokenizer
 from trainer.config import DataSection
+from trainer.data.sample import Part, Sample, cut
 from trainer.data.shards import ShardIndex, read_sample
 
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 """Texts up to the next of these lengths are encoded together: hardly any padding."""
 
@@ -102,24 +104,37 @@ def decode_sample(
     """
     sample = read_sample(index, number)
     where = f"{index.shards[index.shard[number]]}: sample {sample.key}"
-    if not sample.caption:
+    if not sample.text:
         raise DataError(f"{where}: empty caption")
     chosen: Sequence[int] = range(len(sample.parts))
     if len(chosen) > options.max_parts:
         chosen = sorted(rng.choice(len(chosen), options.max_parts, replace=False).tolist())
-    chosen = [part for part in chosen if sample.parts[part][1]]
+    taken = [sample.parts[part] for part in chosen if sample.parts[part].text]
     try:
-        image = _pixels(sample.image, options.side)
-        parts = [_pixels(sample.parts[part][0], options.side) for part in chosen]
+        image, *parts = pictures(sample, taken, options)
     except ImageError as error:
         raise DataError(f"{where}: unreadable image: {error}") from error
-    phrases = [sample.parts[part][1] for part in chosen]
-    names = [sample.names[part] or phrase for part, phrase in zip(chosen, phrases, strict=True)]
-    return Decoded(image, sample.caption, parts, phrases, names)
+    phrases = [part.text for part in taken]
+    names = [part.name or part.text for part in taken]
+    return Decoded(image, sample.text, parts, phrases, names)
 
 
-def _pixels(data: bytes, side: int) -> npt.NDArray[np.uint8]:
-    return resize(decode(data, side=side), side, "retrieval")
+def pictures(
+    sample: Sample, parts: Sequence[Part], options: DataSection
+) -> list[npt.NDArray[np.uint8]]:
+    """Squares, ``(side, side, 3)``, of the whole and of some of its parts.
+
+    Raises:
+        ImageError: One of them cannot be decoded.
+    """
+    side, fit = options.side, options.fit
+    cuts = any(part.jpeg is None for part in parts)  # boxes need the whole's every pixel
+    whole = decode(sample.jpeg, side=None if cuts else side)
+    found = [resize(whole, side, fit)]
+    for part in parts:
+        picture = decode(part.jpeg, side=side) if part.jpeg else cut(whole, part.box or _WHOLE)
+        found.append(resize(picture, side, fit))
+    return found
 
 
 def collate(

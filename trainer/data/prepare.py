@@ -5,7 +5,6 @@ before in the sample is skipped, even where the earlier one was too small; a box
 its area in the original photo is over 1,024 square pixels.
 """
 
-import math
 import multiprocessing
 import random
 import re
@@ -24,7 +23,6 @@ from core.evaluation.pictures import unsquash
 from core.evaluation.records import find_image
 from core.image import decode, resize
 from trainer.data.records import (
-    Corners,
     Record,
     Tally,
     is_text,
@@ -34,10 +32,9 @@ from trainer.data.records import (
     record_id,
     sound_boxes,
 )
+from trainer.data.sample import Part, Sample, cut
 from trainer.data.shard_writer import (
     MANIFEST,
-    Part,
-    Sample,
     ShardInfo,
     encode_jpeg,
     read_manifest,
@@ -216,7 +213,7 @@ def _samples(job: _Job, tally: Tally) -> Iterator[Sample]:
             continue
         size = record.get("orig_size") or image.size
         parts = tuple(
-            Part(_encode(_cut(image, corners), settings.part_side), text, name)
+            Part(_encode(cut(image, corners), settings.part_side), text, name)
             for text, name, corners in parts_of(record, caption, size, tally)
         )
         if not parts and settings.require_parts:
@@ -245,12 +242,6 @@ def _open(folder: Path, record: Record, tally: Tally) -> Image.Image | None:
     except ImageError:
         tally.photos[record_id(record)] = "image unreadable"
     return None
-
-
-def _cut(image: Image.Image, corners: Corners) -> Image.Image:
-    left, top = (math.floor(c * s) for c, s in zip(corners[:2], image.size, strict=True))
-    right, bottom = (math.ceil(c * s) for c, s in zip(corners[2:], image.size, strict=True))
-    return image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
 
 
 def _order(records: list[Record], seed: int, tally: Tally) -> list[tuple[int, int]]:

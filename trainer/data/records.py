@@ -15,12 +15,12 @@ from typing import Any
 
 from core.errors import DataError
 from core.evaluation.records import MAX_ASPECT
+from trainer.data.sample import Corners
 
 LEAST_AREA = 1_024  # square pixels of the original photo; a box must have more
 _MOST = 1e9  # of any number in a record
 
 Record = dict[str, Any]
-Corners = tuple[float, ...]  # left, top, right, bottom in 0..1
 
 
 @dataclass
@@ -102,7 +102,8 @@ def parts_of(
             tally.boxes["text seen before"] += 1
             continue
         seen.add(phrase)
-        corners = tuple(min(max(float(value), 0.0), 1.0) for value in box["xyxy"])
+        x0, y0, x1, y1 = (min(max(float(value), 0.0), 1.0) for value in box["xyxy"])
+        corners = (x0, y0, x1, y1)
         # Whole pixels by truncation, as GRIT's preparation has it.
         left, top, right, bottom = (int(c * size[axis % 2]) for axis, c in enumerate(corners))
         if right <= left or bottom <= top:

@@ -1,10 +1,11 @@
 """Samples -> WebDataset shards, and the manifest beside them.
 
-A shard is a tar whose samples follow one another, each as ``{k}.json`` (its photo and the
-names of its parts), ``{k}.child.jpg`` and ``{k}.child.txt`` (the whole),
-``{k}.numparents.txt``, then ``{k}.parent000.jpg``, ``{k}.parent000.txt`` and so on (the
-parts). The family of HyCoCLIP calls the whole *child* and the part *parent*, because a part is
-the more general side of an entailment; the file names keep that for compatibility.
+A shard is a tar whose samples follow one another, each as ``{k}.json`` (its photo, and the names
+and boxes of its parts), ``{k}.child.jpg`` and ``{k}.child.txt`` (the whole),
+``{k}.numparents.txt``, then ``{k}.parent000.jpg``, ``{k}.parent000.txt`` and so on (the parts,
+without a JPEG where they are to be cut out of the whole). The family of HyCoCLIP calls the whole
+*child* and the part *parent*, because a part is the more general side of an entailment; the file
+names keep that for compatibility.
 """
 
 import io
@@ -20,6 +21,7 @@ from PIL import Image
 
 from core.bundle import sha256
 from core.errors import DataError
+from trainer.data.sample import Sample
 from trainer.storage import replacing
 
 Pixels = npt.NDArray[np.uint8]
@@ -31,25 +33,6 @@ _HEADER = (
     bytes(100) + b"0000444\0" + 2 * b"0000000\0" + 12 * b"\0" + b"00000000000\0" + 8 * b" " + b"0"
     + bytes(100) + b"ustar\00000"
 ).ljust(_BLOCK, b"\0")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Part:
-    """One box: its crop as JPEG, its phrase, and the name of the thing where one is known."""
-
-    jpeg: bytes
-    text: str
-    name: str | None = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One caption with its picture and parts; captions of one photo share its id."""
-
-    photo: str
-    jpeg: bytes
-    text: str
-    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -112,13 +95,16 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _members(sample: Sample) -> Iterator[tuple[str, bytes]]:
-    about = {"photo": sample.photo, "names": [part.name for part in sample.parts]}
+    about: dict[str, Any] = {"photo": sample.photo, "names": [part.name for part in sample.parts]}
+    if any(part.box for part in sample.parts):
+        about["boxes"] = [part.box for part in sample.parts]
     yield "json", json.dumps(about).encode()
     yield "child.jpg", sample.jpeg
     yield "child.txt", sample.text.encode()
     yield "numparents.txt", str(len(sample.parts)).encode()
     for index, part in enumerate(sample.parts):
-        yield f"parent{index:03d}.jpg", part.jpeg
+        if part.jpeg is not None:
+            yield f"parent{index:03d}.jpg", part.jpeg
         yield f"parent{index:03d}.txt", part.text.encode()
 
 

@@ -2,10 +2,13 @@
 
 A shard is a tar whose members of one sample stand together::
 
-    {key}.json            optional: {"photo": id, "names": [of each part, or null]}
+    {key}.json            optional: {"photo": id, "names": [...], "boxes": [...]}, see below
     {key}.child.jpg       the whole image           {key}.child.txt      its caption
     {key}.numparents.txt  how many parts
     {key}.parent000.jpg   a part's crop             {key}.parent000.txt  its phrase
+
+A part without a crop is cut out of the whole when it is loaded. The JSON has for each part its
+name, or null, and its box, [left, top, right, bottom] in 0..1 of the stored whole, or null.
 
 The headers are read once, at the start. After that a sample is one read at a known place, so
 the order of an epoch is a permutation, and going on after a crash is arithmetic.
@@ -21,27 +24,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import braceexpand
 import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
+from trainer.data.sample import Corners, Part, Sample
 
 log = logging.getLogger(__name__)
 
 _BLOCK = 512
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample's bytes, still encoded."""
-
-    key: str
-    image: bytes
-    caption: str
-    parts: tuple[tuple[bytes, str], ...]  # crop and phrase
-    names: tuple[str | None, ...]  # of each part: what it shows, where known
 
 
 @dataclass(frozen=True)
@@ -118,30 +112,44 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
         key, kind = _key_and_kind(name)
         members[kind] = data[start : start + size]
     try:
-        caption = members["child.txt"].decode("utf-8").strip()
-        image = members["child.jpg"]
         count = min(int(members.get("numparents.txt", b"0")), len(members))
-        parts = tuple(
-            (
-                members[f"parent{part:03d}.jpg"],
-                members[f"parent{part:03d}.txt"].decode("utf-8").strip(),
-            )
-            for part in range(count)
+        about = json.loads(members.get("json", b"{}"))
+        names = _of_parts(about, "names", count)
+        boxes = _of_parts(about, "boxes", count)
+        return Sample(
+            photo=_photo(about, key),
+            jpeg=members["child.jpg"],
+            text=members["child.txt"].decode("utf-8").strip(),
+            parts=tuple(_part(members, part, names[part], boxes[part]) for part in range(count)),
+            key=key,
         )
-        names = _names(members.get("json", b"{}"), count)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
-    return Sample(key, image, caption, parts, names)
 
 
-def _names(content: bytes, count: int) -> tuple[str | None, ...]:
-    about = json.loads(content)
-    names = about.get("names") if isinstance(about, dict) else "?"
-    if names is None:
-        return (None,) * count
-    if not isinstance(names, list) or len(names) != count:
-        raise ValueError(f"json must name each of the {count} parts, or none")
-    return tuple(None if name is None else str(name) for name in names)
+def _part(members: dict[str, bytes], number: int, name: Any, box: Any) -> Part:
+    stem = f"parent{number:03d}"
+    corners = None if box is None else _corners(box)
+    jpeg = members[f"{stem}.jpg"] if corners is None else members.get(f"{stem}.jpg")
+    text = members[f"{stem}.txt"].decode("utf-8").strip()
+    return Part(jpeg, text, None if name is None else str(name), corners)
+
+
+def _corners(box: Any) -> Corners:
+    left, top, right, bottom = (min(max(float(corner), 0.0), 1.0) for corner in box)
+    if not (left < right and top < bottom):
+        raise ValueError(f"box {box} is empty; it is [left, top, right, bottom] in 0..1")
+    return left, top, right, bottom
+
+
+def _of_parts(about: Any, what: str, count: int) -> list[Any]:
+    """What the JSON says of each part, or nothing of any."""
+    found = about.get(what) if isinstance(about, dict) else "?"
+    if found is None:
+        return [None] * count
+    if not isinstance(found, list) or len(found) != count:
+        raise ValueError(f"json has {what}, but not one for each of the {count} parts")
+    return found
 
 
 def epoch_order(index: ShardIndex, batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -206,7 +214,8 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
                         yield first, end - first, photo
                     current, first, photo = key, head, f"{path}/{key}"
                 if kind == "json":
-                    photo = _photo(data[start : start + size], photo)
+                    with contextlib.suppress(ValueError):  # what is wrong, `read_sample` says
+                        photo = _photo(json.loads(data[start : start + size]), photo)
                 end = start + _padded(size)
             _check_end(data, path)
         except (DataError, ValueError) as error:
@@ -218,13 +227,8 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
             yield first, end - first, photo
 
 
-def _photo(content: bytes, otherwise: str) -> str:
-    """The id of the photo; what is wrong with it, `read_sample` says."""
-    with contextlib.suppress(ValueError):
-        about = json.loads(content)
-        if isinstance(about, dict):
-            return str(about.get("photo", otherwise))
-    return otherwise
+def _photo(about: Any, otherwise: str) -> str:
+    return str(about.get("photo", otherwise)) if isinstance(about, dict) else otherwise
 
 
 @functools.lru_cache(maxsize=4096)

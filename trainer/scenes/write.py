@@ -18,14 +18,8 @@ from PIL import Image
 from core.bundle import sha256
 from core.errors import DataError
 from core.image import resize
-from trainer.data.shard_writer import (
-    MANIFEST,
-    Part,
-    Sample,
-    encode_jpeg,
-    read_manifest,
-    write_shard,
-)
+from trainer.data.sample import Corners, Part, Sample
+from trainer.data.shard_writer import MANIFEST, encode_jpeg, read_manifest, write_shard
 from trainer.scenes import art, captions
 from trainer.scenes.art import Sprite, Thing
 from trainer.scenes.compose import Box, Plan, Scene, compose, draw_plan
@@ -191,7 +185,12 @@ def _samples(settings: SceneSettings, job: _Job) -> Iterator[Sample]:
         rng, scene = next(stream)
         text = captions.caption(rng, scene, is_exact=is_exact)
         parts = [
-            Part(crop(scene, box, settings.part_side), phrase, group.thing.name)
+            Part(
+                crop(scene, box, settings.part_side),
+                phrase,
+                group.thing.name,
+                _corners(box, settings.side),
+            )
             for group in scene.groups
             for box, phrase in zip(
                 group.boxes,
@@ -230,10 +229,10 @@ def _write_test(out: Path, settings: SceneSettings, job: _Job) -> dict[str, Any]
 
 def _record(rng: random.Random, scene: Scene, image: str, text: str) -> dict[str, Any]:
     side = scene.pixels.shape[0]
-    boxes = [
+    boxes: list[dict[str, Any]] = [
         {
             "phrase": phrase,
-            "xyxy": [round(value / side, 6) for value in box],
+            "xyxy": _corners(box, side),
             "caption": 0,
             "name": group.thing.name,
             "group": group.thing.group,
@@ -244,8 +243,20 @@ def _record(rng: random.Random, scene: Scene, image: str, text: str) -> dict[str
             group.boxes, captions.phrases(rng, group, side, is_exact=True), strict=True
         )
     ]
-    name = image.removesuffix(".png")
-    return {"id": f"scenes/{name}", "image": image, "captions": [text], "boxes": boxes}
+    largest = max(boxes, key=lambda box: box["xyxy"][2] - box["xyxy"][0])
+    return {
+        "id": f"scenes/{image.removesuffix('.png')}",
+        "image": image,
+        "captions": [text],
+        "levels": [largest["kingdom"], largest["group"], largest["name"], text],
+        "boxes": boxes,
+    }
+
+
+def _corners(box: Box, side: int) -> Corners:
+    """A box of pixels in 0..1 of the scene."""
+    left, top, right, bottom = (round(value / side, 6) for value in box)
+    return left, top, right, bottom
 
 
 @cache
