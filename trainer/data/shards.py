@@ -20,7 +20,6 @@ import itertools
 import json
 import logging
 import mmap
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +31,9 @@ import numpy.typing as npt
 
 from core.errors import DataError
 from trainer.data.sample import Corners, Part, Sample
+from trainer.data.tar import check_end, members, padded
 
 log = logging.getLogger(__name__)
-
-_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -106,32 +104,32 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
     path = index.shards[index.shard[number]]
     start = int(index.offset[number])
     data = _mapped(path)[start : start + int(index.size[number])]
-    members: dict[str, bytes] = {}
+    held: dict[str, bytes] = {}
     key = ""
-    for name, start, size, _ in _members(data, path):
-        key, kind = _key_and_kind(name)
-        members[kind] = data[start : start + size]
+    for name, start, size, _ in members(data, path):
+        key, kind = key_and_kind(name)
+        held[kind] = data[start : start + size]
     try:
-        count = min(int(members.get("numparents.txt", b"0")), len(members))
-        about = json.loads(members.get("json", b"{}"))
+        count = min(int(held.get("numparents.txt", b"0")), len(held))
+        about = json.loads(held.get("json", b"{}"))
         names = _of_parts(about, "names", count)
         boxes = _of_parts(about, "boxes", count)
         return Sample(
-            photo=_photo(about, key),
-            jpeg=members["child.jpg"],
-            text=members["child.txt"].decode("utf-8").strip(),
-            parts=tuple(_part(members, part, names[part], boxes[part]) for part in range(count)),
+            photo=photo_of(about, key),
+            jpeg=held["child.jpg"],
+            text=held["child.txt"].decode("utf-8").strip(),
+            parts=tuple(_part(held, part, names[part], boxes[part]) for part in range(count)),
             key=key,
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
 
 
-def _part(members: dict[str, bytes], number: int, name: Any, box: Any) -> Part:
+def _part(held: dict[str, bytes], number: int, name: Any, box: Any) -> Part:
     stem = f"parent{number:03d}"
     corners = None if box is None else _corners(box)
-    jpeg = members[f"{stem}.jpg"] if corners is None else members.get(f"{stem}.jpg")
-    text = members[f"{stem}.txt"].decode("utf-8").strip()
+    jpeg = held[f"{stem}.jpg"] if corners is None else held.get(f"{stem}.jpg")
+    text = held[f"{stem}.txt"].decode("utf-8").strip()
     return Part(jpeg, text, None if name is None else str(name), corners)
 
 
@@ -207,17 +205,17 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         current, first, end, photo = "", 0, 0, ""
         try:
-            for name, start, size, head in _members(data, path):
-                key, kind = _key_and_kind(name)
+            for name, start, size, head in members(data, path):
+                key, kind = key_and_kind(name)
                 if key != current:
                     if end:
                         yield first, end - first, photo
                     current, first, photo = key, head, f"{path}/{key}"
                 if kind == "json":
                     with contextlib.suppress(ValueError):  # what is wrong, `read_sample` says
-                        photo = _photo(json.loads(data[start : start + size]), photo)
-                end = start + _padded(size)
-            _check_end(data, path)
+                        photo = photo_of(json.loads(data[start : start + size]), photo)
+                end = start + padded(size)
+            check_end(data, path)
         except (DataError, ValueError) as error:
             if end == 0:
                 raise DataError(f"{path}: not a tar of samples: {error}") from error
@@ -227,7 +225,8 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
             yield first, end - first, photo
 
 
-def _photo(about: Any, otherwise: str) -> str:
+def photo_of(about: Any, otherwise: str) -> str:
+    """What the captions of one photo share, by the JSON of a sample."""
     return str(about.get("photo", otherwise)) if isinstance(about, dict) else otherwise
 
 
@@ -238,54 +237,8 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _members(data: "bytes | mmap.mmap", path: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Name, start and size of each regular file of a tar, and where its first header stands."""
-    position, length = 0, len(data)
-    head, long_name = 0, ""
-    while position + _BLOCK <= length:
-        header = data[position : position + _BLOCK]
-        if header[257:262] != b"ustar":
-            if not header.strip(b"\0"):
-                return
-            raise DataError(f"{path}: no tar header at byte {position}")
-        size = int(header[124:136].rstrip(b"\0 ") or b"0", 8)
-        start, kind = position + _BLOCK, header[156:157]
-        if start + size > length:
-            raise DataError(f"{path}: the member at byte {position} is cut short")
-        if kind in (b"L", b"x"):  # GNU's and POSIX's way to give the next member a long name
-            head = head if long_name else position
-            long_name = _long_name(kind, data[start : start + size]) or long_name
-        elif kind in (b"0", b"\0"):
-            name = long_name or _short_name(header)
-            yield name, start, size, head if long_name else position
-            long_name = ""
-        position = start + _padded(size)
-
-
-def _check_end(data: mmap.mmap, path: Path) -> None:
-    """A tar ends with empty blocks; one that was cut short does not."""
-    if data[-_BLOCK:].strip(b"\0"):
-        raise DataError(f"{path}: the end of the archive is missing")
-
-
-def _short_name(header: bytes) -> str:
-    prefix, name = header[345:500].rstrip(b"\0"), header[:100].rstrip(b"\0")
-    return (prefix + b"/" + name if prefix else name).decode("utf-8")
-
-
-def _long_name(kind: bytes, content: bytes) -> str:
-    if kind == b"L":
-        return content.rstrip(b"\0").decode("utf-8")
-    found = re.search(rb"\d+ path=([^\n]*)\n", content)
-    return found[1].decode("utf-8") if found else ""
-
-
-def _key_and_kind(name: str) -> tuple[str, str]:
+def key_and_kind(name: str) -> tuple[str, str]:
     """The sample that a member belongs to, its folder included, and what it is of it."""
     folder, slash, base = name.rpartition("/")
     key, _, kind = base.partition(".")
     return folder + slash + key, kind
-
-
-def _padded(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK

@@ -1,0 +1,90 @@
+"""The members of a tar, found by hopping from header to header over what lies between."""
+
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.errors import DataError
+
+BLOCK = 512  # bytes: the unit of a tar
+
+Member = tuple[str, int, int, int]
+"""Name, start and size of a regular file of a tar, and where its first header stands."""
+
+# Of a header: name, size, kind, "ustar" and what follows it, prefix of the name.
+_FIELDS = struct.Struct("100s24x12s20xs100x8s80x155s12x")
+
+
+def members(data: "bytes | mmap.mmap", path: Path) -> Iterator[Member]:
+    """Each regular file of a tar (ustar, GNU or POSIX), in order.
+
+    Args:
+        data: The tar, or a stretch of it that begins with a header.
+        path: Its file, for messages.
+
+    Raises:
+        DataError: There is no header where one should be, or a member is cut short.
+    """
+    position, length = 0, len(data)
+    head, long_name = 0, ""
+    while position + BLOCK <= length:
+        name, digits, kind, magic, prefix = _FIELDS.unpack_from(data, position)
+        if magic[:5] != b"ustar":
+            if not data[position : position + BLOCK].strip(b"\0"):
+                return
+            raise DataError(f"{path}: no tar header at byte {position}")
+        try:
+            size = int(digits.rstrip(b"\0 ") or b"0", 8)
+        except ValueError as error:
+            raise DataError(f"{path}: no size in the header at byte {position}") from error
+        start = position + BLOCK
+        if size < 0 or start + size > length:
+            raise DataError(f"{path}: the member at byte {position} is cut short")
+        if kind in b"0\0":
+            if not long_name:
+                head = position
+                long_name = _short_name(name, magic, prefix, f"{path}, byte {position}")
+            yield long_name, start, size, head
+            long_name = ""
+        elif kind in b"Lx":  # GNU's and POSIX's way to give the next member a long name
+            head = head if long_name else position
+            long_name = _long_name(kind, data[start : start + size], str(path)) or long_name
+        position = start + padded(size)
+
+
+def check_end(data: mmap.mmap, path: Path) -> None:
+    """A tar ends with empty blocks; one that was cut short does not.
+
+    Raises:
+        DataError: It was cut short between two members.
+    """
+    if data[-BLOCK:].strip(b"\0"):
+        raise DataError(f"{path}: the end of the archive is missing")
+
+
+def padded(size: int) -> int:
+    """Bytes that a content of so many bytes takes up."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def _short_name(name: bytes, magic: bytes, prefix: bytes, where: str) -> str:
+    name = name.partition(b"\0")[0]
+    if prefix[0] and magic[5:6] == b"\0":  # GNU keeps times there
+        name = prefix.rstrip(b"\0") + b"/" + name
+    return _decoded(name, where)
+
+
+def _long_name(kind: bytes, content: bytes, where: str) -> str:
+    if kind == b"L":
+        return _decoded(content.rstrip(b"\0"), where)
+    found = re.search(rb"\d+ path=([^\n]*)\n", content)
+    return _decoded(found[1], where) if found else ""
+
+
+def _decoded(name: bytes, where: str) -> str:
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: the name {name!r} is not UTF-8") from error
