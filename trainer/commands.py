@@ -7,10 +7,12 @@ import typer
 from rich import box
 from rich.table import Table
 
+from trainer.commands_compare import compare
 from trainer.commands_data import app as data_app
 
 app = typer.Typer()
 app.add_typer(data_app, name="data")
+app.command()(compare)
 
 
 @app.command()

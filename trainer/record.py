@@ -19,6 +19,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from trainer.config import Recipe
@@ -29,7 +30,12 @@ from trainer.health.measure import gradients, measure
 from trainer.health.watch import Watch
 from trainer.model import DualEncoder
 from trainer.step import Evaluation, StepResult
-from trainer.storage import replacing, storage_errors
+from trainer.storage import replacing, storage_errors, write_json
+
+
+def count_trained(model: nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(value.numel() for value in model.parameters() if value.requires_grad)
 
 
 @dataclass
@@ -47,6 +53,7 @@ class Record:
     _since: float = 0.0
     _samples: int = 0
     _held_out_named: bool = False
+    _trained: int = 0  # parameters
 
     def __post_init__(self) -> None:
         self._watch = Watch(self.recipe)
@@ -84,12 +91,25 @@ class Record:
             with contextlib.suppress(OSError):  # of a full disk, which has been told already
                 self._board.close()
                 self._lines.close()
+                self._sum_up()
         for why, count in self.skipped.most_common():
             self.console.print(f"[yellow]left out {count:,} samples:[/] {why}")
         if self.bad_steps:
             self.console.print(f"[yellow]skipped {self.bad_steps:,} steps:[/] gradient not finite")
         for line in self._watch.summary():
             self.console.print(line)
+
+    def _sum_up(self) -> None:
+        """What a comparison of runs tells of this one, in ``summary.json``."""
+        write_json(
+            self.folder / "summary.json",
+            {
+                "signs": list(self._watch.counts),
+                "bad_steps": self.bad_steps,
+                "left_out": dict(self.skipped),
+                "trained_parameters": self._trained,
+            },
+        )
 
     def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches; the time spent waiting for them is what the data path costs."""
@@ -112,6 +132,7 @@ class Record:
         """Note one step of all processes; every ``run.log_every`` steps, report."""
         self._note_skipped(skipped)
         self._samples += len(result.nodes.images)
+        self._trained = self._trained or count_trained(model)
         self._bar.update(self._task, completed=step)
         if not result.taken:
             self._note_bad(step, model, result)

@@ -125,6 +125,15 @@ def compare(a: Outcomes, b: Outcomes, seed: int, resamples: int = RESAMPLES) -> 
     return Difference(compute(a) - compute(b), low, high, p)
 
 
+def draws(outcomes: Outcomes, seed: int, resamples: int = RESAMPLES) -> Floats:
+    """The figure under each draw of its pictures, ``(resamples,)``.
+
+    Outcomes of the same pictures meet the same draws: their differences are paired.
+    """
+    (drawn,) = _resampled([outcomes], seed, resamples)
+    return _moved_back(drawn, outcomes)
+
+
 def _resampled(outcomes: Sequence[Outcomes], seed: int, resamples: int) -> list[Floats]:
     """Each statistic under the same draws, ``(resamples,)``."""
     if not all(len(each.cluster) for each in outcomes):

@@ -51,10 +51,10 @@ def _row(task: str, model: Model, measure: Measure) -> list[str]:
     family, _, data = task.partition("/")
     return [
         family,
-        _guarded(data),
-        _guarded(measure.group),
-        _guarded(measure.name),
-        _guarded(model.name),
+        guarded(data),
+        guarded(measure.group),
+        guarded(measure.name),
+        guarded(model.name),
         _exact(measure.value),
         _exact(measure.low),
         _exact(measure.high),
@@ -69,6 +69,6 @@ def _exact(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else repr(float(value))
 
 
-def _guarded(text: str) -> str:
+def guarded(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,0 +1,247 @@
+"""The table of a comparison: on the console, and as a page, Markdown, CSV and plots."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table as ConsoleTable
+from rich.text import Text as ConsoleText
+
+from core.evaluation.report.build import Report
+from core.evaluation.report.canvas import COLOURS, WIDTH, can_plot, drawn, short
+from core.evaluation.report.document import (
+    Block,
+    Cautions,
+    Document,
+    Plot,
+    Row,
+    Section,
+    Table,
+    Text,
+    Tone,
+    words,
+)
+from core.evaluation.report.figures import is_percent, number, signed
+from core.evaluation.report.spreadsheet import guarded
+from core.evaluation.report.svg import INK
+from trainer.compare.figures import Cell, Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+_SURE = 0.05
+_STYLES = {"better sure": "bold green", "worse sure": "bold red", "better": "", "worse": ""}
+_COLUMNS = 3  # panels of the plot in a row
+
+_LEGEND = (
+    "Means over seeds ± their standard deviation; shares in percent. Below each mean stands the "
+    "difference to the baseline, with * where its p is under 0.05: a paired test over pictures and "
+    "seeds, corrected for the number of systems."
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All that is told of a comparison."""
+
+    title: str
+    systems: tuple[str, ...]
+    baseline: str
+    seeds: int
+    figures: tuple[Figure, ...]
+    trained: tuple[tuple[str, ...], ...]
+    """A row of words for each system: what `HEADINGS` names."""
+    remarks: tuple[str, ...]
+
+
+HEADINGS = (
+    "system",
+    "objective",
+    "steps",
+    "trained parameters",
+    "samples/s",
+    "signs of ill health",
+)
+
+
+def console_table(found: Compared) -> ConsoleTable:
+    """Figures below one another, systems beside one another."""
+    table = ConsoleTable(pad_edge=False)
+    table.add_column("")
+    for name in found.systems:
+        table.add_column(f"{name}\n(baseline)" if name == found.baseline else name, justify="right")
+    task = group = None
+    for figure in found.figures:
+        if figure.key[0] != task:
+            table.add_section()
+            table.add_row(f"[bold]{figure.key[0]}[/]")
+        if figure.key[:2] != (task, group):
+            table.add_row(f"[bold]  {figure.key[1]}[/]")
+        task, group = figure.key[:2]
+        cells = [figure.cells.get(name) for name in found.systems]
+        table.add_row(f"    {_label(figure)}", *(_console_cell(figure, cell) for cell in cells))
+    return table
+
+
+def _console_cell(figure: Figure, cell: Cell | None) -> ConsoleText:
+    if cell is None:
+        return ConsoleText("-", style="dim")
+    text = ConsoleText(_mean(figure, cell))
+    if cell.difference is not None:
+        style = _STYLES[_tone(figure, cell)] if _tone(figure, cell) else ""
+        text.append(f"\n{_signed(figure, cell)}", style=style or "dim")
+    return text
+
+
+def build(found: Compared) -> Report:
+    """The comparison as a report that `write_report` takes."""
+    glance: list[Block] = [Text(_LEGEND)]
+    if found.remarks:
+        glance.append(Cautions(found.remarks))
+    glance.append(words(HEADINGS, found.trained))
+    sections = [Section("What was trained", tuple(glance))]
+    for task in dict.fromkeys(figure.key[0] for figure in found.figures):
+        figures = [figure for figure in found.figures if figure.key[0] == task]
+        blocks: list[Block] = [_table(found, figures)]
+        if can_plot():
+            blocks.append(_plot(found, task, figures))
+        blocks += [Text("Differences to the baseline", is_heading=True), _tests(found, figures)]
+        sections.append(Section(task, tuple(blocks)))
+    document = Document(found.title, tuple(sections))
+    return Report(document, _csv(found), found.remarks, without_plots=not can_plot())
+
+
+def _table(found: Compared, figures: Sequence[Figure]) -> Table:
+    rows, group = [], None
+    for figure in figures:
+        if figure.key[1] != group:
+            group = figure.key[1]
+            rows.append(Row((group,), is_heading=True))
+        cells = [figure.cells.get(name) for name in found.systems]
+        rows.append(
+            Row(
+                (_label(figure), *(_cell(figure, cell) for cell in cells)),
+                tones=("", *(_tone(figure, cell) if cell else "" for cell in cells)),
+            )
+        )
+    return Table(("", *_header(found)), tuple(rows))
+
+
+def _header(found: Compared) -> list[str]:
+    return [f"{name} (baseline)" if name == found.baseline else name for name in found.systems]
+
+
+def _cell(figure: Figure, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    return _mean(figure, cell) + (f" ({_signed(figure, cell)})" if cell.difference else "")
+
+
+def _tests(found: Compared, figures: Sequence[Figure]) -> Table:
+    """Every difference with its interval and p."""
+    others = [name for name in found.systems if name != found.baseline]
+    rows = []
+    for figure in figures:
+        cells = [figure.cells.get(name) for name in others]
+        rows.append(
+            Row(
+                (f"{figure.key[1]}: {_label(figure)}", *(_test(figure, cell) for cell in cells)),
+                tones=("", *(_tone(figure, cell) if cell else "" for cell in cells)),
+            )
+        )
+    return Table(("", *others), tuple(rows))
+
+
+def _test(figure: Figure, cell: Cell | None) -> str:
+    if cell is None or cell.difference is None:
+        return ""
+    pair, measure = cell.difference, figure.measure
+    p = f"p={pair.p:.3f}" if pair.p >= 0.001 else "p<0.001"
+    low, high = signed(measure, pair.low), signed(measure, pair.high)
+    return f"{signed(measure, pair.delta)} [{low}, {high}] {p}"
+
+
+def _label(figure: Figure) -> str:
+    return f"{figure.key[2]}{' ↓' if figure.measure.is_lower_better else ''}"
+
+
+def _mean(figure: Figure, cell: Cell) -> str:
+    text = number(figure.measure, cell.mean)
+    if math.isnan(cell.spread):
+        return text
+    return f"{text} ± {number(figure.measure, cell.spread)}"
+
+
+def _signed(figure: Figure, cell: Cell) -> str:
+    if cell.difference is None:
+        return ""
+    star = "*" if cell.difference.p < _SURE else ""
+    return f"{signed(figure.measure, cell.difference.delta)}{star}"
+
+
+def _tone(figure: Figure, cell: Cell) -> Tone:
+    pair = cell.difference
+    if pair is None or pair.delta == 0:
+        return ""
+    is_better = (pair.delta < 0) == figure.measure.is_lower_better
+    if pair.p < _SURE:
+        return "better sure" if is_better else "worse sure"
+    return "better" if is_better else "worse"
+
+
+def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
+    """A panel each figure: a dot each seed, a bar at the mean, a line at the baseline's."""
+
+    def draw(canvas: "Canvas") -> None:
+        rows = -(-len(figures) // _COLUMNS)
+        grid = canvas.subplots(rows, _COLUMNS, squeeze=False, sharey=True)
+        for axes in grid.flat[len(figures) :]:
+            axes.set_axis_off()
+        for axes, figure in zip(grid.flat, figures, strict=False):
+            scale = 100 if is_percent(figure.measure) else 1
+            axes.set_title(f"{short(figure.key[1], 34)}\n{_label(figure)}", fontsize=8)
+            base = figure.cells.get(found.baseline)
+            if base:
+                axes.axvline(scale * base.mean, color=INK, linewidth=0.8, linestyle=":")
+            for place, name in enumerate(found.systems):
+                cell = figure.cells.get(name)
+                if cell is None:
+                    continue
+                colour = COLOURS[place % len(COLOURS)]
+                values = [scale * value for value in cell.values.values()]
+                axes.scatter(values, [place] * len(values), s=18, color=colour, alpha=0.6,
+                             linewidths=0)  # fmt: skip
+                axes.scatter([scale * cell.mean], [place], s=120, marker="|", color=colour)
+            axes.set_yticks(range(len(found.systems)), [short(n, 22) for n in found.systems])
+            axes.set_ylim(len(found.systems) - 0.5, -0.5)
+            axes.tick_params(labelsize=8)
+
+    rows = -(-len(figures) // _COLUMNS)
+    height = rows * (0.75 + 0.21 * len(found.systems)) + 0.3
+    caption = (
+        f"{task}: a dot for each of {found.seeds} seeds, a bar at their mean; the dotted line is "
+        f"the mean of {found.baseline}. Shares in percent."
+    )
+    return drawn(task.replace("/", "-"), caption, min(height, 3 * WIDTH), draw)
+
+
+def _csv(found: Compared) -> str:
+    """A row for each figure of a system: every seed's value, mean, spread and difference."""
+    stream = io.StringIO()
+    out = csv.writer(stream, lineterminator="\n")
+    out.writerow(
+        ["task", "group", "figure", "system", "mean", "sd", "delta", "low", "high", "p",
+         *(f"seed {number}" for number in range(found.seeds))]
+    )  # fmt: skip
+    for figure in found.figures:
+        for name, cell in figure.cells.items():
+            pair = cell.difference
+            of_pair = [pair.delta, pair.low, pair.high, pair.p] if pair else [""] * 4
+            spread = "" if math.isnan(cell.spread) else cell.spread
+            values = [cell.values.get(number, "") for number in range(found.seeds)]
+            said = [guarded(text) for text in (*figure.key, name)]
+            out.writerow([*said, cell.mean, spread, *of_pair, *values])
+    return stream.getvalue()

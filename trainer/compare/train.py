@@ -1,0 +1,143 @@
+"""Trainings as processes of their own, some at a time, each going on where it stopped."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import Progress, TaskID
+
+from core.cores import available_cores
+from core.errors import CheckpointError
+from trainer import checkpoint
+from trainer.compare.plan import Planned
+from trainer.config import difference
+from trainer.storage import storage_errors
+
+LOG = "train.log"
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training ended."""
+
+    planned: Planned
+    fault: str = ""
+
+
+@dataclass
+class _Running:
+    planned: Planned
+    process: "subprocess.Popen[bytes]"
+    task: TaskID
+
+
+def train_all(
+    planned: Sequence[Planned], at_once: int, progress: Progress
+) -> Generator[Trained, None, None]:
+    """Train what is not trained yet; each is given as soon as it has ended.
+
+    Left early, or interrupted, the trainings that run save a checkpoint and end.
+
+    Args:
+        planned: In the order in which they start; one waits for the run that it continues.
+        at_once: Trainings that run together, each with its share of the cores.
+        progress: Shows each that runs.
+    """
+    waiting, running = list(planned), list[_Running]()
+    over: dict[Path, str] = {}  # the fault of each that has ended
+    total = progress.add_task("trainings", total=len(planned))
+    try:
+        while waiting or running:
+            ready = [one for one in waiting if one.base is None or one.base in over]
+            for one in ready[: at_once - len(running)]:
+                waiting.remove(one)
+                fault = over.get(one.base, "") if one.base else ""
+                fault = f"its base failed: {fault}" if fault else _unfit(one)
+                if fault or _is_trained(one):
+                    over[one.folder] = fault
+                    progress.advance(total)
+                    yield Trained(one, fault)
+                else:
+                    running.append(_start(one, at_once, progress))
+            for run in [run for run in running if run.process.poll() is not None]:
+                running.remove(run)
+                progress.remove_task(run.task)
+                over[run.planned.folder] = fault = _fault(run)
+                progress.advance(total)
+                yield Trained(run.planned, fault)
+            for run in running:
+                progress.update(run.task, completed=_step(run.planned.folder))
+            if running:
+                time.sleep(_POLL_S)
+    finally:
+        _end(running)
+        progress.remove_task(total)
+
+
+def _is_trained(one: Planned) -> bool:
+    found = checkpoint.newest(one.folder)
+    return found is not None and found.step >= one.recipe.last_step
+
+
+def _unfit(one: Planned) -> str:
+    """Why the folder cannot be gone on with."""
+    with suppress(CheckpointError):
+        found = checkpoint.newest(one.folder)
+        if found and found.recipe.digest() != one.recipe.digest():
+            changed = ", ".join(difference(found.recipe, one.recipe))
+            return f"{one.folder} holds a run of another recipe ({changed}); give another --out"
+    return ""
+
+
+def _start(one: Planned, at_once: int, progress: Progress) -> _Running:
+    threads = str(max(1, available_cores() // at_once))
+    environment = {"OMP_NUM_THREADS": threads} | os.environ | {"TERM": "dumb"}
+    with storage_errors(one.folder):
+        one.folder.mkdir(parents=True, exist_ok=True)
+        with (one.folder / LOG).open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "core", "train", str(one.contender.path), *one.overrides],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+    task = progress.add_task(f"  {one.title}", total=one.recipe.last_step)
+    return _Running(one, process, task)
+
+
+def _fault(run: _Running) -> str:
+    """What the process said at its end, where that was not the last step."""
+    if run.process.returncode == 0 and _is_trained(run.planned):
+        return ""
+    log = run.planned.folder / LOG
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line for line in lines if line.strip()][-1:] or [""]
+    if run.process.returncode == 0:
+        return f"stopped before its last step; all it said: {log}"
+    return f"{said[0].removeprefix('error: ')} (exit status {run.process.returncode}; {log})"
+
+
+def _step(folder: Path) -> int:
+    """The step of the run's last report."""
+    try:
+        with (folder / "metrics.jsonl").open("rb") as lines:
+            lines.seek(-min(65_536, lines.seek(0, os.SEEK_END)), os.SEEK_END)
+            *_, last = lines.read().split(b"\n{")
+        return int(json.loads(b"{" + last.removeprefix(b"{"))["step"])
+    except (OSError, ValueError, KeyError):  # not there yet, or a line that is being written
+        return 0
+
+
+def _end(running: Sequence[_Running]) -> None:
+    for run in running:
+        run.process.terminate()
+    for run in running:
+        run.process.wait()
