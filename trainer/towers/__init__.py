@@ -1,0 +1,14 @@
+"""Image and text encoders: pixels and tokens -> features."""
+
+from trainer.towers.image import ConvTower, Seen, TimmTower, build_image_tower, sincos_positions
+from trainer.towers.text import VOCABULARY, TextTower
+
+__all__ = [
+    "VOCABULARY",
+    "ConvTower",
+    "Seen",
+    "TextTower",
+    "TimmTower",
+    "build_image_tower",
+    "sincos_positions",
+]
