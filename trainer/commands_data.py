@@ -18,12 +18,13 @@ from rich.progress import (
 
 from core.cores import available_cores
 from core.errors import ConfigError
+from trainer.commands_inspect import app as inspect_app
 
 if TYPE_CHECKING:
     from trainer.fetch.run import Fetched
 
 app = typer.Typer(
-    help="Make the demo scenes, prepare your own photos, fetch what is measured on.",
+    help="Make, prepare or fetch data, and look into shards.",
     no_args_is_help=True,
 )
 
@@ -113,6 +114,9 @@ def prepare(
     for kind, reasons in entry["skipped"].items():
         for reason, count in reasons.items():
             console.print(f"  left out: {count:,} {kind}: {reason}")
+
+
+app.add_typer(inspect_app)
 
 
 @app.command()

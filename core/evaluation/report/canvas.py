@@ -23,7 +23,7 @@ WIDTH = 7.0  # inches, 504 units of the SVG
 
 _LEGEND_LETTERS = 84  # that fit into the width
 
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -47,6 +47,7 @@ _STYLE: dict[str, Any] = {
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
 }
+"""Of every plot of the project."""
 
 
 def can_plot() -> bool:
@@ -68,7 +69,7 @@ def drawn(name: str, caption: str, height: float, draw: Callable[["Figure"], Non
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     stream = io.StringIO()
-    rc: Any = {**_STYLE, "svg.hashsalt": name}  # ids that are the same in every run
+    rc: Any = {**STYLE, "svg.hashsalt": name}  # ids that are the same in every run
     with mpl.rc_context(rc), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the reader's font may
         figure = Figure(figsize=(WIDTH, height), layout="constrained")

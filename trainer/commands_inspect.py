@@ -1,0 +1,125 @@
+"""`hyper3 data scan`, `show` and `check`: looking into shards."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from core.cores import available_cores
+
+if TYPE_CHECKING:
+    from trainer.inspection.scan import Scan
+
+app = typer.Typer()
+
+_SHARDS_OF_A_WORKER = 32  # a process takes as long to start as it needs to scan these
+
+Shards = Annotated[
+    list[str],
+    typer.Argument(metavar="SHARDS...", help="A folder, a tar, a glob or {00000..00099}.tar."),
+]
+
+
+@app.command()
+def scan(
+    shards: Shards,
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for scan.json, scan.csv and the plot scan.png.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; as many as pay off if not given.")
+    ] = None,
+) -> None:
+    """Count the parts of all samples, and what a cap on them keeps; no picture is read."""
+    from trainer.data.shards import find_shards  # noqa: PLC0415 - loads numpy
+    from trainer.inspection.scan import scan as count  # noqa: PLC0415
+
+    if out:
+        import_module("matplotlib")  # that it is missing is said now, not after an hour
+
+        from trainer.inspection.scan_files import write  # noqa: PLC0415
+    console = Console(highlight=False)
+    paths = [path for pattern in shards for path in find_shards(pattern)]
+    some = workers or min(available_cores(), 1 + len(paths) // _SHARDS_OF_A_WORKER)
+    with _progress(console) as progress:
+        task = progress.add_task("scan", total=len(paths), said="")
+        samples = 0
+
+        def advance(more: int) -> None:
+            nonlocal samples
+            samples += more
+            progress.update(task, advance=1, said=f"{samples:,} samples")
+
+        found = count(paths, some, advance)
+    _say(console, found)
+    if out:
+        written = write(out, found)
+        console.print("written: " + ", ".join(map(str, written)), markup=False, soft_wrap=True)
+
+
+def _say(console: Console, found: "Scan") -> None:
+    from trainer.inspection.scan import CAPS, PUBLISHED  # noqa: PLC0415 - loads numpy
+
+    figures = found.figures()
+    table = _table(("figure", "here", "the paper's GRIT"))
+    for name, value in figures.items():
+        if not name.startswith("cap "):
+            table.add_row(name, _shown(name, value), _shown(name, PUBLISHED.get(name)))
+    console.print(table)
+    if figures["parts"]:
+        kinds = ("parts kept", "samples whole")
+        table = _table(("most parts", *kinds, *(f"GRIT, {kind}" for kind in kinds)))
+        for cap in CAPS:
+            names = [f"cap {cap}, {kind}" for kind in kinds]
+            cells = [_shown(name, of.get(name)) for of in (figures, PUBLISHED) for name in names]
+            table.add_row(f"{cap}", *cells)
+        console.print(table)
+    table = _table(("parts", "samples", "share"))
+    table.columns[0].justify = "right"
+    table.add_column("")
+    most = max(found.histogram.values())
+    for parts, count in found.histogram.items():
+        share, bar = count / figures["samples"], "█" * round(30 * count / most)
+        table.add_row(f"{parts}", f"{count:,}", f"{share:.2%}", bar)
+    console.print(table)
+    for shard, why in found.broken.items():
+        console.print(f"broken: {shard}: {why}", style="red", markup=False, soft_wrap=True)
+    if found.broken:
+        console.print(
+            f"{len(found.broken):,} of {found.shards:,} shards are broken; "
+            "`hyper3 data check` says more"
+        )
+
+
+def _table(header: tuple[str, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in header:
+        table.add_column(heading, justify="right" if table.columns else "left")
+    return table
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if name.endswith("mean") else f"{value:.2%}"
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )

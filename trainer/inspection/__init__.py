@@ -1,0 +1,1 @@
+"""Looking into shards: counting their parts, drawing samples, finding what is broken."""
