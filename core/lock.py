@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -10,8 +11,13 @@ from core.errors import StorageError
 _LOCK = "lock"
 
 
-def take_lock(folder: Path) -> IO[str]:
+def take_lock(folder: Path, wait: Callable[[str], None] | None = None) -> IO[str]:
     """The folder's lock, held until it is closed; the folder is made if it is not there.
+
+    Args:
+        folder: What is locked.
+        wait: Told the id of the process that holds the lock; then it is waited for. Without
+            this, a lock that is held is an error.
 
     Raises:
         StorageError: The folder cannot be used, or another process holds the lock.
@@ -26,10 +32,14 @@ def take_lock(folder: Path) -> IO[str]:
     except OSError as error:
         lock.seek(0)
         owner = lock.read().strip() or "unknown"
-        lock.close()
-        raise StorageError(
-            f"{folder} is in use by another process ({owner}): stop it, or choose another folder"
-        ) from error
+        if wait is None:
+            lock.close()
+            raise StorageError(
+                f"{folder} is in use by another process ({owner}): stop it, or choose another "
+                "folder"
+            ) from error
+        wait(owner)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         lock.truncate(0)
         lock.write(f"{os.getpid()}")

@@ -197,6 +197,25 @@ class Recipe(Section):
             raise ValueError("run.base continues a run, run.init starts a new one: give one")
         return self
 
+    @model_validator(mode="after")
+    def _features_hold(self) -> Self:
+        """Stored features are those of a tower and of pictures that never change."""
+        if self.data.features is None:
+            return self
+        still = {
+            "image_tower.frozen=true": self.image_tower.frozen,
+            "augment.crop_scale=[1,1]": self.augment.crop_scale == (1.0, 1.0),
+            "augment.jitter_probability=0": self.augment.jitter_probability == 0,
+            "augment.grayscale_probability=0": self.augment.grayscale_probability == 0,
+        }
+        missing = [setting for setting, holds in still.items() if not holds]
+        if missing:
+            raise ValueError(
+                "data.features keeps what the image tower gives for a picture, which changes from "
+                f"visit to visit: set {', '.join(missing)}, or leave data.features out"
+            )
+        return self
+
     @property
     def last_step(self) -> int:
         """Where the run ends."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from core.errors import ConfigError
 from core.spaces import Euclidean, Lorentz, Product
 from trainer.config import Recipe
-from trainer.data.batch import Batch, Links
+from trainer.data.batch import Batch, Links, Seen
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 from trainer.objectives.options import (
     AtmgObjective,
@@ -212,15 +212,19 @@ class DualEncoder(nn.Module):
         """Tangents of ``(n, length)`` token ids."""
         return self.text_tangents(self.text_tower(tokens))
 
-    def forward(self, batch: Batch, images: Tensor) -> Tangents:
+    def forward(self, batch: Batch, images: Tensor | Seen) -> Tangents:
         """All tangents of a batch, in float32.
 
         Args:
             batch: Links and tokens.
-            images: ``(n + p, 3, side, side)`` augmented and normalised wholes and parts.
+            images: ``(n + p, 3, side, side)`` augmented and normalised wholes and parts; or what
+                the frozen image tower gave for them, its patches of the wholes alone.
         """
         n = len(batch)
-        seen = self.image_tower(images)
+        if isinstance(images, Seen):  # stored in half precision
+            seen = Seen(*(kept.float() for kept in images))
+        else:
+            seen = self.image_tower(images)
         states = self.text_tower(*batch.tokens)
         visual = [seen.feature]
         if self.objective.needs_visual_nodes and self.pooling is not None:
@@ -232,11 +236,11 @@ class DualEncoder(nn.Module):
             visual.append(self.node_proj(found))
         # From here on in the weights' float32: a lift multiplies what bfloat16 would round off.
         exact = self.image_proj.weight.dtype
-        with torch.autocast(images.device.type, enabled=False):
+        with torch.autocast(states.device.type, enabled=False):
             features = torch.cat([feature.to(exact) for feature in visual])
             tangents = self.image_tangents(features)
             texts = self.text_tangents(states.to(exact))
-        wholes, parts, queries = tangents.tensor_split((n, len(images)))
+        wholes, parts, queries = tangents.tensor_split((n, len(seen.feature)))
         return Tangents(wholes, parts, queries, texts)
 
     def nodes(self, tangents: Tangents, links: Links) -> Nodes:

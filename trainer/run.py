@@ -1,12 +1,13 @@
 """A training run, from its recipe to its last checkpoint, as a list of events."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -15,12 +16,14 @@ from core.lock import take_lock
 from core.text import TextSpec
 from trainer import checkpoint
 from trainer.config import Recipe, difference
+from trainer.data.features import Features
 from trainer.data.loader import BatchDataset, Schedule, load_batches, validation_rows
 from trainer.data.shards import ShardIndex, find_shards, index_shards
 from trainer.distributed import World, agree, exchange, join, spread
 from trainer.health.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
+from trainer.precompute import Used, stored_features
 from trainer.record import Record
 from trainer.start import begin
 from trainer.step import Training, evaluate, train_step
@@ -72,7 +75,7 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     optimizer = build_optimizer(model, recipe.optim)
     training = Training(recipe, model, model, optimizer, world)
     started = begin(training, before)
-    data = _open_data(recipe, folder, world)
+    data = _open_data(training, device, console)
     agree(world, samples=len(data.train))
     if world.size > 1:
         training = replace(training, spread=spread(model, device))
@@ -161,20 +164,45 @@ class Stop:
     asked: bool = False
 
 
-def _open_data(recipe: Recipe, folder: Path, world: World) -> Data:
+def _open_data(training: Training, device: torch.device, console: Console) -> Data:
+    recipe, world = training.recipe, training.world
+    tokenizer = recipe.folder / TOKENIZER
     if world.leads:
-        write_tokenizer(folder / TOKENIZER)
+        write_tokenizer(tokenizer)
     spec = TextSpec(context_length=recipe.text_tower.context_length)
+    index = index_shards(find_shards(recipe.data.train))
+    used = [Used(index, np.arange(len(index)))]
+    held_out: list[tuple[int, list[int]]] = []
+    if recipe.data.val is not None:
+        val_index = index_shards(find_shards(recipe.data.val))
+        held_out = validation_rows(val_index, recipe.optim.batch_size)
+        used.append(Used(val_index, np.concatenate([numbers for _, numbers in held_out])))
+    datasets = [
+        BatchDataset(one.index, tokenizer, spec, recipe.needed, recipe.run.seed, features)
+        for one, features in zip(used, _features(training, device, used, console), strict=True)
+    ]
+    return Data(index, datasets[0], datasets[-1], held_out)
 
-    def dataset(index: ShardIndex) -> BatchDataset:
-        return BatchDataset(index, folder / TOKENIZER, spec, recipe.needed, recipe.run.seed)
 
-    train_index = index_shards(find_shards(recipe.data.train))
-    if recipe.data.val is None:
-        return Data(train_index, dataset(train_index), dataset(train_index), [])
-    val_index = index_shards(find_shards(recipe.data.val))
-    rows = validation_rows(val_index, recipe.optim.batch_size)
-    return Data(train_index, dataset(train_index), dataset(val_index), rows)
+def _features(
+    training: Training, device: torch.device, used: list[Used], console: Console
+) -> Sequence[Features | None]:
+    """What a frozen image tower gives for the pictures of some shards, where it is kept.
+
+    The first process computes what is missing. The others come when it has the folder to itself,
+    and wait at its lock.
+    """
+    recipe, world, tower = training.recipe, training.world, training.model.image_tower
+    if recipe.data.features is None:
+        return [None] * len(used)
+
+    def meet() -> None:
+        agree(world, samples=len(used[0].index))
+
+    if world.leads:
+        return stored_features(recipe, tower, device, used, console, held=meet)
+    meet()
+    return stored_features(recipe, tower, device, used, console)
 
 
 def _resumable(folder: Path, recipe: Recipe, world: World) -> checkpoint.Checkpoint | None:

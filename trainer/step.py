@@ -12,7 +12,7 @@ from core.errors import DataError
 from core.evaluation.retrieval import retrieval
 from trainer.config import DataSection, Recipe
 from trainer.data.augment import augment, to_float
-from trainer.data.batch import Batch
+from trainer.data.batch import Batch, Seen
 from trainer.distributed import Shares, World, gather
 from trainer.health.measure import measure
 from trainer.model import DualEncoder
@@ -51,7 +51,9 @@ def train_step(
     """
     recipe, model = training.recipe, training.model
     training.optimizer.zero_grad(set_to_none=True)
-    images = normalise(augment(batch.pixels, recipe.augment, generator), recipe.data)
+    images = batch.pictures
+    if not isinstance(images, Seen):
+        images = normalise(augment(images, recipe.augment, generator), recipe.data)
     statistics = [buffer.clone() for buffer in model.buffers()]
     terms, nodes = losses(training, batch, images, shares)
     (terms["loss"] + model.anchor()).backward()
@@ -71,16 +73,16 @@ def train_step(
 
 
 def losses(
-    training: Training, batch: Batch, images: Tensor, shares: Shares
+    training: Training, batch: Batch, images: Tensor | Seen, shares: Shares
 ) -> tuple[dict[str, Tensor], Nodes]:
     """Every term of the objective over all processes' pictures, and the nodes it was taken of."""
-    device, recipe = images.device.type, training.recipe
-    with torch.autocast(device, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
+    device, recipe = batch.tokens[0].device, training.recipe
+    with torch.autocast(device.type, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
         tangents = training.spread(batch, images)
     # Distances lose digits in bfloat16 that no scale gives back.
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(device.type, enabled=False):
         everyone = gather(tangents, shares, training.world)
-        nodes = training.model.nodes(everyone, shares.links.to(images.device))
+        nodes = training.model.nodes(everyone, shares.links.to(device))
         terms = loss_terms(nodes, training.model.scalars(), recipe.objective)
     return terms, nodes
 
@@ -114,7 +116,9 @@ def evaluate(training: Training, batches: Iterable[Batch], device: torch.device)
         if not len(loaded):
             continue
         batch = loaded.to(device)
-        images = normalise(to_float(batch.pixels), training.recipe.data)
+        images = batch.pictures
+        if not isinstance(images, Seen):
+            images = normalise(to_float(images), training.recipe.data)
         terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
         collected.append(
             {name: float(value) for name, value in (terms | measure(model, nodes)).items()}

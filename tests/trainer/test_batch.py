@@ -162,7 +162,9 @@ def test_worker_processes_change_nothing(
     for one, other in zip(here, there, strict=True):
         assert isinstance(one, Batch)
         assert isinstance(other, Batch)
-        assert torch.equal(one.pixels, other.pixels)
+        assert isinstance(one.pictures, torch.Tensor)
+        assert isinstance(other.pictures, torch.Tensor)
+        assert torch.equal(one.pictures, other.pictures)
         assert torch.equal(one.links.query_text_id, other.links.query_text_id)
         assert all(map(torch.equal, one.tokens, other.tokens))
 

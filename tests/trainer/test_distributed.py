@@ -183,7 +183,8 @@ def compare(
 
 
 def pictures(batch: Batch, model: DualEncoder) -> Tensor:
-    return normalise(to_float(batch.pixels), DataSection(train="shards")).to(
+    assert isinstance(batch.pictures, Tensor)
+    return normalise(to_float(batch.pictures), DataSection(train="shards")).to(
         model.image_proj.weight.dtype
     )
 

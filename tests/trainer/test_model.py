@@ -104,7 +104,8 @@ def batch(tokenizer: Tokenizer) -> Batch:
 
 
 def pictures(batch: Batch) -> Tensor:
-    return batch.pixels.permute(0, 3, 1, 2).float() / 255
+    assert isinstance(batch.pictures, Tensor)
+    return batch.pictures.permute(0, 3, 1, 2).float() / 255
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -16,12 +16,20 @@ from core.image import decode, resize
 from core.queries import build_queries
 from core.text import Tokenizer
 from trainer.config import DataSection
+from trainer.data.features import Features
 from trainer.data.sample import Part, Sample, cut
 from trainer.data.shards import ShardIndex, read_sample
 
-_WHOLE = (0.0, 0.0, 1.0, 1.0)
+WHOLE_BOX = (0.0, 0.0, 1.0, 1.0)
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 """Texts up to the next of these lengths are encoded together: hardly any padding."""
+
+
+class Seen(NamedTuple):
+    """What an image tower gives, or gave when its features were stored."""
+
+    feature: Tensor  # (n, width): the whole image
+    patches: Tensor  # (n, patches, patch_width): for the query pooling
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,12 @@ class Batch:
     """n whole images, their p parts, and the q non-root queries of their captions.
 
     Each distinct text stands once in ``tokens``, sorted by length; everything else points at
-    its row there. Pictures are 8-bit, channels last. Where no sample could be used, n is 0
-    (`without_samples`).
+    its row there. Where no sample could be used, n is 0 (`without_samples`).
     """
 
-    pixels: Tensor  # (n + p, side, side, 3) uint8: the wholes, then the parts
+    pictures: Tensor | Seen
+    """The wholes, then the parts: ``(n + p, side, side, 3)`` uint8; or what the tower gave for
+    them, as it is stored (float16), with patches of the wholes alone."""
     tokens: tuple[Tensor, ...]  # groups of (texts, length) int64, padded with 0
     links: Links
     query_slot: Tensor  # (q,) owner * query_slots + its place among the owner's queries
@@ -74,49 +83,78 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
+        pictures = self.pictures
         return replace(
             self,
-            pixels=self.pixels.to(device, non_blocking=True),
+            pictures=Seen(*(kept.to(device, non_blocking=True) for kept in pictures))
+            if isinstance(pictures, Seen)
+            else pictures.to(device, non_blocking=True),
             tokens=tuple(group.to(device, non_blocking=True) for group in self.tokens),
             links=self.links.to(device),
             query_slot=self.query_slot.to(device, non_blocking=True),
         )
 
 
+Picture = npt.NDArray[np.uint8] | npt.NDArray[np.float16]
+"""A square, ``(side, side, 3)``, or its feature, ``(width,)``."""
+
+
 @dataclass(frozen=True)
 class Decoded:
-    """One sample, ready to be put into a batch."""
+    """One sample, ready to be put into a batch.
 
-    image: npt.NDArray[np.uint8]
+    Its pictures are squares of 8 bits, or, where there are ``patches``, stored features.
+    """
+
+    image: Picture
     caption: str
-    parts: list[npt.NDArray[np.uint8]]
+    parts: Sequence[Picture]
     phrases: list[str]
     names: list[str]
+    patches: npt.NDArray[np.float16] | None = None  # (patches, patch_width)
 
 
 def decode_sample(
-    index: ShardIndex, number: int, options: DataSection, rng: np.random.Generator
+    index: ShardIndex,
+    number: int,
+    options: DataSection,
+    rng: np.random.Generator,
+    features: Features | None = None,
 ) -> Decoded:
     """Read and decode one sample, taking a random subset of its parts before decoding them.
+
+    Args:
+        index: Where it lies.
+        number: Its row there.
+        options: Sizes, and how many parts.
+        rng: Draws the parts.
+        features: Of these shards; with them no picture is read.
 
     Raises:
         DataError: The caption is empty, or a member is missing or unreadable.
     """
-    sample = read_sample(index, number)
+    sample = read_sample(index, number, pictures=features is None)
     where = f"{index.shards[index.shard[number]]}: sample {sample.key}"
     if not sample.text:
         raise DataError(f"{where}: empty caption")
     chosen: Sequence[int] = range(len(sample.parts))
     if len(chosen) > options.max_parts:
         chosen = sorted(rng.choice(len(chosen), options.max_parts, replace=False).tolist())
-    taken = [sample.parts[part] for part in chosen if sample.parts[part].text]
+    chosen = [part for part in chosen if sample.parts[part].text]
+    taken = [sample.parts[part] for part in chosen]
+    image: Picture
+    parts: Sequence[Picture]
+    patches = None
     try:
-        image, *parts = pictures(sample, taken, options)
+        if features is None:
+            image, *parts = pictures(sample, taken, options)
+        else:
+            (image, *parts), patches = features.of(number, chosen)
     except ImageError as error:
         raise DataError(f"{where}: unreadable image: {error}") from error
     phrases = [part.text for part in taken]
     names = [part.name or part.text for part in taken]
-    return Decoded(image, sample.text, parts, phrases, names)
+    return Decoded(image, sample.text, parts, phrases, names, patches)
 
 
 def pictures(
@@ -132,7 +170,7 @@ def pictures(
     whole = decode(sample.jpeg, side=None if cuts else side)
     found = [resize(whole, side, fit)]
     for part in parts:
-        picture = decode(part.jpeg, side=side) if part.jpeg else cut(whole, part.box or _WHOLE)
+        picture = decode(part.jpeg, side=side) if part.jpeg else cut(whole, part.box or WHOLE_BOX)
         found.append(resize(picture, side, fit))
     return found
 
@@ -155,8 +193,6 @@ def collate(
     place[order] = torch.arange(len(order))
     text_id = _ids(texts)
     names = [name.casefold() for sample in samples for name in sample.names]
-    pictures = [sample.image for sample in samples]
-    pictures += [part for sample in samples for part in sample.parts]
     count = torch.tensor([len(sample.parts) for sample in samples])
     parents = torch.tensor(queries.parent, dtype=torch.int64)
     links = Links(
@@ -175,7 +211,7 @@ def collate(
         query_weight=torch.tensor(queries.weight, dtype=torch.float32),
     )
     return Batch(
-        pixels=torch.from_numpy(np.stack(pictures)),
+        pictures=_stack(samples),
         tokens=groups,
         links=links,
         query_slot=torch.tensor(queries.slot, dtype=torch.int64),
@@ -183,6 +219,16 @@ def collate(
         skipped=tuple(skipped),
         truncated=sum(entry.truncated for entry in encoded),
     )
+
+
+def _stack(samples: Sequence[Decoded]) -> Tensor | Seen:
+    """The wholes, then the parts."""
+    wholes = [sample.image for sample in samples]
+    stacked = torch.from_numpy(
+        np.stack([*wholes, *(part for sample in samples for part in sample.parts)])
+    )
+    patches = [sample.patches for sample in samples if sample.patches is not None]
+    return Seen(stacked, torch.from_numpy(np.stack(patches))) if patches else stacked
 
 
 class _Queries(NamedTuple):
@@ -223,19 +269,23 @@ def _slots(options: DataSection) -> int:
     return max(options.max_queries - 1, 1)
 
 
-def without_samples(skipped: Sequence[str], side: int) -> Batch:
+def without_samples(skipped: Sequence[str], side: int, features: Features | None = None) -> Batch:
     """What is left when no sample can be used: two grey pictures and a text, of nobody.
 
     They are for the towers, some of which cannot run on nothing: a process whose share this is
     has to meet the others in the backward pass. No link points at them, so that no loss sees
     them and every gradient through them is 0. A batch norm over a map of one cell refuses a
-    single picture.
+    single picture. Of stored features they are zeros.
     """
     nothing = torch.empty(0, dtype=torch.int64)
     links = dict.fromkeys((field.name for field in fields(Links)), nothing)
     links |= dict.fromkeys(("query_has_parent", "query_weight"), nothing.float())
+    pictures: Tensor | Seen = torch.full((2, side, side, 3), 127, dtype=torch.uint8)
+    if features:
+        zeros = (torch.zeros((2, *shape), dtype=torch.float16) for shape in features.shapes)
+        pictures = Seen(*zeros)
     return Batch(
-        pixels=torch.full((2, side, side, 3), 127, dtype=torch.uint8),
+        pictures=pictures,
         tokens=(torch.zeros((1, 2), dtype=torch.int64),),
         links=Links(**links),
         query_slot=nothing,

@@ -13,6 +13,7 @@ from core.errors import DataError, Hyper3Error
 from core.text import TextSpec, Tokenizer
 from trainer.config import DataSection
 from trainer.data.batch import Batch, collate, decode_sample, without_samples
+from trainer.data.features import Features
 from trainer.data.shards import ShardIndex, epoch_order
 
 
@@ -23,9 +24,16 @@ class BatchDataset(Dataset["Batch | Hyper3Error"]):
     """
 
     def __init__(
-        self, index: ShardIndex, tokenizer: Path, spec: TextSpec, options: DataSection, seed: int
+        self,
+        index: ShardIndex,
+        tokenizer: Path,
+        spec: TextSpec,
+        options: DataSection,
+        seed: int,
+        features: Features | None = None,
     ) -> None:
         self._index = index
+        self._features = features
         self._options = options
         self._seed = seed
         self._file, self._spec = tokenizer, spec
@@ -44,11 +52,13 @@ class BatchDataset(Dataset["Batch | Hyper3Error"]):
         for number in numbers:
             rng = np.random.default_rng((self._seed, epoch, number))
             try:
-                samples.append(decode_sample(self._index, number, self._options, rng))
+                samples.append(
+                    decode_sample(self._index, number, self._options, rng, self._features)
+                )
             except DataError as error:
                 skipped.append(str(error))
         if not samples:
-            return without_samples(skipped, self._options.side)
+            return without_samples(skipped, self._options.side, self._features)
         return collate(samples, self._tokenizer, self._options, skipped)
 
 

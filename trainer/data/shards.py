@@ -95,8 +95,13 @@ def index_shards(shards: list[Path]) -> ShardIndex:
     )
 
 
-def read_sample(index: ShardIndex, number: int) -> Sample:
+def read_sample(index: ShardIndex, number: int, *, pictures: bool = True) -> Sample:
     """Read one sample.
+
+    Args:
+        index: Where it lies.
+        number: Its row there.
+        pictures: Whether its JPEGs are wanted; without, each that is stored is empty.
 
     Raises:
         DataError: Its image, caption or a part is missing; the message names shard and key.
@@ -108,7 +113,8 @@ def read_sample(index: ShardIndex, number: int) -> Sample:
     key = ""
     for name, start, size, _ in members(data, path):
         key, kind = key_and_kind(name)
-        held[kind] = data[start : start + size]
+        unread = not pictures and kind.endswith(".jpg")
+        held[kind] = b"" if unread else data[start : start + size]
     try:
         count = min(int(held.get("numparents.txt", b"0")), len(held))
         about = json.loads(held.get("json", b"{}"))

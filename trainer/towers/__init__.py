@@ -1,6 +1,7 @@
 """Image and text encoders: pixels and tokens -> features."""
 
-from trainer.towers.image import ConvTower, Seen, TimmTower, build_image_tower, sincos_positions
+from trainer.data.batch import Seen
+from trainer.towers.image import ConvTower, TimmTower, build_image_tower, sincos_positions
 from trainer.towers.text import VOCABULARY, TextTower
 
 __all__ = [

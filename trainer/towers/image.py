@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import timm
@@ -13,19 +13,13 @@ from torch import Tensor, nn
 from core.errors import ConfigError
 from trainer.config import ConvTower as ConvSection
 from trainer.config import TimmTower as TimmSection
+from trainer.data.batch import Seen
 
 # Where timm keeps models that are its VisionTransformer, or DeiT's two tokens in one.
 _VISION_TRANSFORMERS = ("timm.models.vision_transformer", "timm.models.deit")
 
 # What models of timm raise for a side, or a number of heads, that they cannot have.
 _REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, IndexError)
-
-
-class Seen(NamedTuple):
-    """What an image tower gives."""
-
-    feature: Tensor  # (n, width): the whole image
-    patches: Tensor  # (n, patches, patch_width): for the query pooling
 
 
 class ConvTower(nn.Module):
