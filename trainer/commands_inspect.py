@@ -73,11 +73,10 @@ def _say(console: Console, found: "Scan") -> None:
             table.add_row(name, _shown(name, value), _shown(name, PUBLISHED.get(name)))
     console.print(table)
     if figures["parts"]:
-        kinds = ("parts kept", "samples whole")
-        table = _table(("most parts", *kinds, *(f"GRIT, {kind}" for kind in kinds)))
+        table = _table(("most parts", "parts kept", "in GRIT", "samples whole", "in GRIT"))
         for cap in CAPS:
-            names = [f"cap {cap}, {kind}" for kind in kinds]
-            cells = [_shown(name, of.get(name)) for of in (figures, PUBLISHED) for name in names]
+            names = (f"cap {cap}, parts kept", f"cap {cap}, samples whole")
+            cells = [_shown(name, of.get(name)) for name in names for of in (figures, PUBLISHED)]
             table.add_row(f"{cap}", *cells)
         console.print(table)
     table = _table(("parts", "samples", "share"))
@@ -95,6 +94,52 @@ def _say(console: Console, found: "Scan") -> None:
             f"{len(found.broken):,} of {found.shards:,} shards are broken; "
             "`hyper3 data check` says more"
         )
+
+
+@app.command()
+def check(
+    shards: Shards,
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Decode no picture.")] = False,
+    json: Annotated[Path | None, typer.Option(help="File for all that is found.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; all cores if not given.")
+    ] = None,
+) -> None:
+    """Find broken shards and samples; the exit status is 1 when there are any.
+
+    Compared are the manifest, where there is one, the tar's structure, every text, box and
+    picture. A folder may also be a whole data set with its manifest.
+    """
+    from trainer.inspection.check import check as look  # noqa: PLC0415 - loads numpy
+    from trainer.inspection.check import size_of  # noqa: PLC0415
+    from trainer.inspection.claims import jobs_of  # noqa: PLC0415
+    from trainer.inspection.reports import as_json, by_reason, by_shard  # noqa: PLC0415
+    from trainer.storage import write_json  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    jobs = jobs_of(shards)
+    with _progress(console) as progress:
+        task = progress.add_task("check", total=sum(size_of(job.path) for job in jobs), said="")
+        done = 0
+
+        def advance(size: int) -> None:
+            nonlocal done
+            done += 1
+            progress.update(task, advance=size, said=f"{done:,} of {len(jobs):,} shards")
+
+        reports = look(jobs, workers or available_cores(), advance, decodes=not quick)
+    if json:
+        write_json(json, as_json(reports))
+    samples = sum(report.samples for report in reports)
+    broken = [report for report in reports if report.faults]
+    held = f"{len(reports):,} shards with {samples:,} samples"
+    if not broken:
+        console.print(f"{held}: all sound" + (" (pictures were not decoded)" if quick else ""))
+        return
+    console.print(by_shard(broken), by_reason(broken))
+    console.print(f"{held}: {len(broken):,} shards have faults")
+    raise typer.Exit(1)
 
 
 def _table(header: tuple[str, ...]) -> Table:
