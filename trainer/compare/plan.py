@@ -23,6 +23,7 @@ class Comparison(Section):
     on: tuple[str, ...] = Field((), description="What they are measured on, as for hyper3 eval.")
     seeds: int = Field(1, ge=1, le=100)
     baseline: str | None = Field(None, description="With whom others are compared; the first.")
+    common: dict[str, Any] = Field({}, description="Keys of the recipe that all change alike.")
     systems: dict[str, dict[str, Any]] = Field(
         min_length=1,
         description="By name, keys of the recipe. run.base may name another of the systems.",
@@ -121,7 +122,8 @@ def _comparison(word: str) -> Plan | None:
     beside = path.parent / recipe
     common = beside if beside.is_file() else recipe
     contenders = [
-        Contender(name, common, tuple(_flat(values))) for name, values in read.systems.items()
+        Contender(name, common, (*_flat(read.common), *_flat(values)))
+        for name, values in read.systems.items()
     ]
     return Plan(path.stem, tuple(contenders), read.on, read.seeds, read.baseline)
 
