@@ -1,6 +1,5 @@
 """Each picture through a frozen image tower once, before the first step of a training."""
 
-import functools
 import hashlib
 import json
 import shutil
@@ -17,39 +16,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from core.cores import available_cores
-from core.errors import DataError, ImageError, StorageError
-from core.image import Pixels, decode, resize
+from core.errors import DataError, StorageError
+from core.image import Pixels
 from core.lock import take_lock
-from trainer.config import DataSection, Recipe
+from trainer.config import Recipe
 from trainer.data.augment import to_float
-from trainer.data.batch import WHOLE_BOX, Seen
+from trainer.data.batch import Seen
 from trainer.data.features import (
-    WHOLE,
     Features,
     Pictures,
     Stored,
-    Table,
-    Writer,
-    key_at,
-    known,
-    pictures_of,
+    known_pictures,
+    look_through,
     read_broken,
     write_broken,
 )
-from trainer.data.sample import Sample, cut
+from trainer.data.pictures import apart
 from trainer.data.shards import ShardIndex, read_sample
+from trainer.data.table import Table, Writer, key_at
 from trainer.step import normalise
-from trainer.storage import storage_errors, write_json
+from trainer.storage import write_json
 
 _BATCH = 64  # pictures that go through the tower at once
-_COMMIT = 512  # pictures that a killed run may have to compute again
+_COMMIT = 8  # batches: what a killed run may have to compute again
 _AHEAD = 4  # samples that wait for each thread
 _FORM = 1  # of the files; another is another store
 
@@ -72,6 +67,11 @@ class _Store:
     folder: Path
     feature: Table
     patches: Table | None  # where an objective needs them
+
+    @property
+    def tables(self) -> list[Table]:
+        """Features, and patches where they are needed."""
+        return [self.feature, *([self.patches] if self.patches else [])]
 
     @property
     def shared(self) -> Path:
@@ -105,17 +105,23 @@ def stored_features(
         DataError: A feature is too large for half precision.
     """
     store = _open_store(recipe, tower, device)
-    computed = 0
     shared = store.shared
-    if all(known(one.index, shared) and not _missing(store, one).any() for one in used):
-        held()
-    else:
-        lock = take_lock(shared, lambda owner: _say_waiting(console, shared, owner))
-        with storage_errors(shared), closing(lock):
+    computed = 0
+    found = [known_pictures(one.index, shared) for one in used]
+    if any(
+        pictures is None or _missing(store, one, pictures).any()
+        for one, pictures in zip(used, found, strict=True)
+    ):
+        with closing(take_lock(shared, lambda owner: _say_waiting(console, shared, owner))):
             held()
-            computed = sum(_fill(store, one, console) for one in used)
-    _tell(store, used, computed, console)
-    return [_read(store, one.index) for one in used]
+            for place, one in enumerate(used):
+                found[place] = pictures = _look(one.index, shared, console)
+                computed += _fill(store, one, pictures, console)
+    else:
+        held()
+    features = [_read(store, pictures) for pictures in found if pictures]
+    _tell(store, features, computed, console)
+    return features
 
 
 def _open_store(recipe: Recipe, tower: nn.Module, device: torch.device) -> _Store:
@@ -174,36 +180,44 @@ def _see(recipe: Recipe, tower: nn.Module, device: torch.device, squares: list[P
     return kept
 
 
-def _missing(store: _Store, used: Used) -> npt.NDArray[np.bool_]:
+def _missing(store: _Store, used: Used, pictures: Pictures) -> npt.NDArray[np.bool_]:
     """Which pictures have no feature, and which wholes no patches, though the run needs them.
 
     Returns:
         ``(2, pictures)``: by feature and by patches.
     """
-    pictures = pictures_of(used.index, store.shared)
-    sound = ~np.isin(pictures.keys, np.array(list(read_broken(store.folder)), pictures.keys.dtype))
-    wanted = pictures.of(used.samples, parts=store.recipe.needed.max_parts > 0) & sound
-    wholes = np.zeros_like(wanted)
+    keys = pictures.keys
+    sound = ~np.isin(keys, np.array(list(read_broken(store.folder)), keys.dtype))
+    parts = store.recipe.needed.max_parts > 0
+    feature = pictures.of(used.samples, parts=parts) & sound & (store.feature.find(keys) < 0)
+    patches = np.zeros_like(feature)
     if store.patches:
-        wholes = pictures.of(used.samples, parts=False) & sound
-        wholes &= store.patches.find(pictures.keys) < 0
-    return np.stack([wanted & (store.feature.find(pictures.keys) < 0), wholes])
+        patches = pictures.of(used.samples, parts=False) & sound & (store.patches.find(keys) < 0)
+    return np.stack([feature, patches])
 
 
-def _fill(store: _Store, used: Used, console: Console) -> int:
-    """Compute what is missing; the number of pictures that went through the tower."""
+def _look(index: ShardIndex, folder: Path, console: Console) -> Pictures:
+    """The pictures of some shards, which another process may have looked through by now."""
+    if found := known_pictures(index, folder):
+        return found
     with _bar(console) as bar:
-        task = bar.add_task("samples looked through", total=len(used.index), told="")
-        pictures = pictures_of(
-            used.index, store.shared, lambda done: bar.update(task, completed=done)
-        )
-        missing = _missing(store, used)
-        total = int(missing.any(0).sum())
-        bar.update(task, completed=len(used.index), visible=False)
-        if not total:
-            return 0
-        _check_space(store, missing)
-        write_json(store.folder / "about.json", _about(store.recipe, store.device))
+        task = bar.add_task("looking for the pictures of samples", total=len(index), told="")
+        return look_through(index, folder, lambda done: bar.update(task, completed=done))
+
+
+def _fill(store: _Store, used: Used, pictures: Pictures, console: Console) -> int:
+    """Compute what is missing; the number of pictures that went through the tower."""
+    missing = _missing(store, used, pictures)
+    total = int(missing.any(0).sum())
+    if not total:
+        return 0
+    size = _space(store, missing)
+    console.print(
+        f"{store.folder}: {total:,} pictures go through the frozen image tower, once; what it "
+        f"gives takes {decimal(size)}"
+    )
+    write_json(store.folder / "about.json", _about(store.recipe, store.device))
+    with _bar(console) as bar:
         task = bar.add_task("pictures through the tower", total=total, told="")
         start, done = time.perf_counter(), 0
         for count in _compute(store, used.index, pictures, missing):
@@ -213,10 +227,16 @@ def _fill(store: _Store, used: Used, console: Console) -> int:
     return total
 
 
-def _check_space(store: _Store, missing: npt.NDArray[np.bool_]) -> None:
-    tables = [store.feature, *([store.patches] if store.patches else [])]
+def _space(store: _Store, missing: npt.NDArray[np.bool_]) -> int:
+    """Bytes that the missing rows will take.
+
+    Raises:
+        StorageError: The disk has not so many.
+    """
     counts = missing.sum(1).tolist()
-    need = sum(count * table.row_bytes for count, table in zip(counts, tables, strict=False))
+    need: int = sum(
+        count * table.row_bytes for count, table in zip(counts, store.tables, strict=False)
+    )
     free = shutil.disk_usage(store.shared).free
     if need > free:
         raise StorageError(
@@ -224,6 +244,7 @@ def _check_space(store: _Store, missing: npt.NDArray[np.bool_]) -> None:
             f"{decimal(need)}, and {decimal(free)} are free there: make room, or name a folder on "
             "another disk in data.features"
         )
+    return need
 
 
 def _compute(
@@ -231,28 +252,26 @@ def _compute(
 ) -> Iterator[int]:
     """Put features and patches into the tables; the number of pictures, batch by batch."""
     broken = read_broken(store.folder)
+    squares = _squares(store, index, pictures, np.flatnonzero(missing.any(0)))
     with ExitStack() as stack:
-        writers = [stack.enter_context(Writer(store.feature))]
-        if store.patches:
-            writers.append(stack.enter_context(Writer(store.patches)))
-        uncommitted = 0
-        squares = _squares(store, index, pictures, np.flatnonzero(missing.any(0)))
-        while batch := list(islice(squares, _BATCH)):
+        writers = [stack.enter_context(Writer(table)) for table in store.tables]
+
+        def commit() -> None:
+            for writer in writers:
+                writer.commit()
+            write_broken(store.folder, broken)
+
+        for number, batch in enumerate(iter(lambda: list(islice(squares, _BATCH)), []), 1):
             sound = {place: square for place, square in batch if not isinstance(square, str)}
             broken |= {
                 key_at(pictures.keys, place): why for place, why in batch if isinstance(why, str)
             }
             if sound:
                 _append(store, pictures, missing, sound, writers)
-            uncommitted += len(batch)
-            if uncommitted >= _COMMIT or len(batch) < _BATCH:
-                for writer in writers:
-                    writer.commit()
-                write_broken(store.folder, broken)
-                uncommitted = 0
+            if number % _COMMIT == 0:
+                commit()
             yield len(batch)
-        for writer in writers:
-            writer.commit()
+        commit()
 
 
 def _append(
@@ -275,13 +294,13 @@ def _squares(
 ) -> Iterator[tuple[int, Pixels | str]]:
     """Each of some pictures, or why it cannot be decoded, read ahead by all cores."""
     order = places[np.lexsort((pictures.part[places], pictures.sample[places]))].tolist()
-    jobs = iter([list(job) for _, job in groupby(order, lambda place: pictures.sample[place])])
+    jobs = (list(job) for _, job in groupby(order, lambda place: pictures.sample[place]))
     threads = available_cores()
 
     def decoded(job: list[int]) -> list[tuple[int, Pixels | str]]:
         sample = read_sample(index, int(pictures.sample[job[0]]))
         parts = [int(pictures.part[place]) for place in job]
-        return list(zip(job, _decode(sample, parts, store.recipe.data), strict=True))
+        return list(zip(job, apart(sample, parts, store.recipe.data), strict=True))
 
     with ThreadPoolExecutor(threads, "pictures") as pool:
         reading = deque(pool.submit(decoded, job) for job in islice(jobs, threads * _AHEAD))
@@ -291,33 +310,9 @@ def _squares(
             yield from done.result()
 
 
-def _decode(sample: Sample, places: Sequence[int], options: DataSection) -> list[Pixels | str]:
-    """Pictures of a sample, each by itself, or why it cannot be decoded."""
-    full = functools.cache(lambda: decode(sample.jpeg))  # boxes need the whole's every pixel
-
-    def picture(place: int) -> Image.Image:
-        part = None if place == WHOLE else sample.parts[place]
-        if part and not part.jpeg:
-            return cut(full(), part.box or WHOLE_BOX)
-        return decode((part and part.jpeg) or sample.jpeg, side=options.side)
-
-    found: list[Pixels | str] = []
-    for place in places:
-        try:
-            found.append(resize(picture(place), options.side, options.fit))
-        except ImageError as error:
-            found.append(str(error))
-    return found
-
-
-def _read(store: _Store, index: ShardIndex) -> Features:
-    """What is stored for some shards."""
-    pictures = pictures_of(index, store.shared)
-    feature, *patches = [
-        Stored(table, table.find(pictures.keys))
-        for table in (store.feature, store.patches)
-        if table
-    ]
+def _read(store: _Store, pictures: Pictures) -> Features:
+    """Where all that is stored for some pictures is."""
+    feature, *patches = [Stored(table, table.find(pictures.keys)) for table in store.tables]
     return Features(pictures, feature, patches[0] if patches else None, read_broken(store.folder))
 
 
@@ -325,15 +320,13 @@ def _say_waiting(console: Console, folder: Path, owner: str) -> None:
     console.print(f"{folder}: process {owner} is filling it; waiting until it has done so")
 
 
-def _tell(store: _Store, used: Sequence[Used], computed: int, console: Console) -> None:
+def _tell(store: _Store, features: Sequence[Features], computed: int, console: Console) -> None:
     """How many pictures there are, how many were computed now, where, and how large they are."""
-    tables = [store.feature, *([store.patches] if store.patches else [])]
-    size = sum(len(table.keys()) * table.row_bytes for table in tables)
-    parts = store.recipe.needed.max_parts > 0
-    met = [pictures_of(one.index, store.shared).of(one.samples, parts=parts).sum() for one in used]
+    rows = np.unique(np.concatenate([one.feature.rows for one in features]))
+    size = sum(len(table.keys()) * table.row_bytes for table in store.tables)
     console.print(
-        f"the image tower is frozen: what it gives for {sum(met):,} pictures is read from "
-        f"{store.folder} ({decimal(size)}); {computed:,} of them were computed now"
+        f"what the frozen image tower gives for {(rows >= 0).sum():,} pictures is in "
+        f"{store.folder} ({decimal(size)}); {computed:,} were computed now"
     )
 
 

@@ -18,9 +18,10 @@ from rich.console import Console
 from core.errors import ConfigError, StorageError
 from trainer import precompute
 from trainer.config import Recipe
-from trainer.data.features import Features, Table, Writer
+from trainer.data.features import Features
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
+from trainer.data.table import Table, Writer
 from trainer.data.shards import find_shards, index_shards
 from trainer.model import DualEncoder
 from trainer.precompute import Used, stored_features

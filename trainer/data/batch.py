@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from core.errors import DataError, ImageError
-from core.image import decode, resize
 from core.queries import build_queries
 from core.text import Tokenizer
 from trainer.config import DataSection
 from trainer.data.features import Features
-from trainer.data.sample import Part, Sample, cut
+from trainer.data.pictures import pictures
 from trainer.data.shards import ShardIndex, read_sample
 
-WHOLE_BOX = (0.0, 0.0, 1.0, 1.0)
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 """Texts up to the next of these lengths are encoded together: hardly any padding."""
 
@@ -95,8 +93,8 @@ class Batch:
         )
 
 
-Picture = npt.NDArray[np.uint8] | npt.NDArray[np.float16]
-"""A square, ``(side, side, 3)``, or its feature, ``(width,)``."""
+Picture = npt.NDArray[Any]
+"""A square, ``(side, side, 3)`` uint8, or its stored feature, ``(width,)`` float16."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Decoded:
 
     image: Picture
     caption: str
-    parts: Sequence[Picture]
+    parts: list[Picture]
     phrases: list[str]
     names: list[str]
     patches: npt.NDArray[np.float16] | None = None  # (patches, patch_width)
@@ -142,37 +140,18 @@ def decode_sample(
         chosen = sorted(rng.choice(len(chosen), options.max_parts, replace=False).tolist())
     chosen = [part for part in chosen if sample.parts[part].text]
     taken = [sample.parts[part] for part in chosen]
-    image: Picture
-    parts: Sequence[Picture]
+    found: list[Picture]
     patches = None
     try:
         if features is None:
-            image, *parts = pictures(sample, taken, options)
+            found = pictures(sample, taken, options)
         else:
-            (image, *parts), patches = features.of(number, chosen)
+            found, patches = features.of(number, chosen)
     except ImageError as error:
         raise DataError(f"{where}: unreadable image: {error}") from error
     phrases = [part.text for part in taken]
     names = [part.name or part.text for part in taken]
-    return Decoded(image, sample.text, parts, phrases, names, patches)
-
-
-def pictures(
-    sample: Sample, parts: Sequence[Part], options: DataSection
-) -> list[npt.NDArray[np.uint8]]:
-    """Squares, ``(side, side, 3)``, of the whole and of some of its parts.
-
-    Raises:
-        ImageError: One of them cannot be decoded.
-    """
-    side, fit = options.side, options.fit
-    cuts = any(part.jpeg is None for part in parts)  # boxes need the whole's every pixel
-    whole = decode(sample.jpeg, side=None if cuts else side)
-    found = [resize(whole, side, fit)]
-    for part in parts:
-        picture = decode(part.jpeg, side=side) if part.jpeg else cut(whole, part.box or WHOLE_BOX)
-        found.append(resize(picture, side, fit))
-    return found
+    return Decoded(found[0], sample.text, found[1:], phrases, names, patches)
 
 
 def collate(

@@ -4,47 +4,38 @@
 
     FOLDER/lock                      held by the one process that fills
            shards-STATE.npz          which pictures some shards hold: their keys
-           FINGERPRINT/about.txt     tower, weights and options that it stands for
+           FINGERPRINT/about.json    the tower and the options that it stands for, weights aside
                        feature.keys  a digest of 16 bytes for each row
                        feature.f16   the rows, half precision
                        patches.*     the same, of whole pictures
                        broken.jsonl  pictures that cannot be decoded, and why
 
 A key is a digest of a picture's JPEG, and of its box where it is cut when it is loaded: captions
-of a photo share its row, and so do runs and systems whose tower is the same. Rows are only ever
-appended, values before keys, so that a row with a key is whole whatever happened to the writer.
+of a photo share its row, and so do runs and systems whose tower is the same.
 
-Half precision keeps 11 bits: a feature is off by less than 0.05%, a tenth of what bfloat16
-towers round away in every layer.
+Half precision keeps 11 bits: a feature is off by less than 0.05%, an eighth of what a tower in
+bfloat16 rounds away in every layer.
 """
 
 import functools
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from core.errors import BrokenImage, DataError
+from trainer.data.pictures import WHOLE
 from trainer.data.sample import Part
 from trainer.data.shards import ShardIndex, read_sample
-from trainer.storage import replacing, storage_errors
+from trainer.data.table import KEY_BYTES, Half, Keys, Table, key_at
+from trainer.storage import replacing
 
-Keys = npt.NDArray[np.bytes_]
-"""Digests, ``S16``: numpy sorts and finds them as they are."""
-
-Half = npt.NDArray[np.float16]
-
-_KEY_BYTES = 16
 _UNUSED = b""  # in the place of the key of a part without a text
-WHOLE = -1
-"""The place among a sample's parts that stands for its whole picture."""
 
 
 @dataclass(frozen=True)
@@ -72,79 +63,6 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of half precision under keys, on disk."""
-
-    folder: Path
-    name: str
-    shape: tuple[int, ...]  # of a row
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row with its key."""
-        return 2 * int(np.prod(self.shape)) + _KEY_BYTES
-
-    def keys(self) -> Keys:
-        """The keys of all whole rows."""
-        try:
-            found = self.file("keys").read_bytes()
-            rows = self.file("f16").stat().st_size // (self.row_bytes - _KEY_BYTES)
-        except FileNotFoundError:
-            return np.empty(0, f"S{_KEY_BYTES}")
-        count = min(len(found) // _KEY_BYTES, rows)
-        return np.frombuffer(found, f"S{_KEY_BYTES}", count)
-
-    def find(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """The row of each key, or -1."""
-        stored = self.keys()
-        if not len(stored):
-            return np.full(len(keys), -1)
-        order = np.argsort(stored, kind="stable")
-        place = np.minimum(np.searchsorted(stored, keys, sorter=order), len(stored) - 1)
-        rows = order[place]
-        return np.where(stored[rows] == keys, rows, -1)
-
-    def file(self, suffix: str) -> Path:
-        """Where keys or values are."""
-        return self.folder / f"{self.name}.{suffix}"
-
-
-@dataclass
-class Writer:
-    """Appends to a table; what is not committed when the process ends is cut off later."""
-
-    table: Table
-    _files: dict[str, IO[bytes]] = field(default_factory=dict)
-    _keys: list[bytes] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
-        rows = len(self.table.keys())
-        self.table.folder.mkdir(parents=True, exist_ok=True)
-        for suffix, size in (("f16", self.table.row_bytes - _KEY_BYTES), ("keys", _KEY_BYTES)):
-            self._files[suffix] = file = self.table.file(suffix).open("ab")
-            file.truncate(rows * size)
-        return self
-
-    def append(self, keys: Sequence[bytes], values: Half) -> None:
-        """Write rows."""
-        self._files["f16"].write(np.ascontiguousarray(values).data)
-        self._keys += keys
-
-    def commit(self) -> None:
-        """Make sure that all rows so far outlast whatever happens."""
-        for suffix, content in (("f16", b""), ("keys", b"".join(self._keys))):
-            file = self._files[suffix]
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self._keys.clear()
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-
-@dataclass(frozen=True)
 class Stored:
     """A table, and where the pictures of some shards are in it."""
 
@@ -153,12 +71,12 @@ class Stored:
 
     def of(self, picture: int) -> Half:
         """The row of a picture, still in the file."""
-        found: Half = _mapped(self.table.file("f16"), self._extent)[self.rows[picture]]
+        found: Half = self.table.values(self._count)[self.rows[picture]]
         return found
 
     @functools.cached_property
-    def _extent(self) -> tuple[int, ...]:
-        return (int(self.rows.max()) + 1, *self.table.shape)
+    def _count(self) -> int:
+        return int(self.rows.max()) + 1
 
 
 @dataclass(frozen=True)
@@ -190,48 +108,26 @@ class Features:
         return [self.feature.of(picture) for picture in wanted], patches
 
 
-def key_at(keys: Keys, place: int) -> bytes:
-    """One key in full: numpy leaves out zeros at its end."""
-    return bytes(keys[place]).ljust(_KEY_BYTES, b"\0")
+def known_pictures(index: ShardIndex, folder: Path) -> Pictures | None:
+    """The pictures of shards that `look_through` has met before."""
+    file = _file(index, folder)
+    if not file.exists():
+        return None
+    with np.load(file) as stored:
+        return Pictures(**stored)
 
 
-def pictures_of(
-    index: ShardIndex, folder: Path, advance: Callable[[int], None] = lambda _done: None
-) -> Pictures:
-    """The pictures of some shards: hashed once, and kept in a file for these very shards.
+def look_through(index: ShardIndex, folder: Path, advance: Callable[[int], None]) -> Pictures:
+    """Hash the pictures of some shards, and keep what was found for these very shards.
 
     Args:
         index: Of the shards.
         folder: Of the features.
         advance: Told how many samples have been read.
+
+    Raises:
+        StorageError: The folder cannot be written, or the disk is full.
     """
-    file = folder / f"shards-{_state(index)}.npz"
-    if file.exists():
-        with np.load(file) as stored:
-            return Pictures(**stored)
-    found = _look_through(index, advance)
-    with replacing(file) as temporary, temporary.open("wb") as out:
-        np.savez(out, **vars(found))
-    return found
-
-
-def known(index: ShardIndex, folder: Path) -> bool:
-    """Whether `pictures_of` has looked through these shards before."""
-    return (folder / f"shards-{_state(index)}.npz").exists()
-
-
-def key_of(jpeg: bytes, part: Part | None = None) -> bytes:
-    """The key of a whole picture, or of one of its parts, stored or to be cut out."""
-    if part and part.jpeg is not None:
-        jpeg, part = part.jpeg, None
-    digest = hashlib.blake2b(jpeg, digest_size=_KEY_BYTES).digest()
-    if part is None:
-        return digest
-    box = struct.pack("<4d", *(part.box or (0.0, 0.0, 1.0, 1.0)))
-    return hashlib.blake2b(digest + box, digest_size=_KEY_BYTES).digest()
-
-
-def _look_through(index: ShardIndex, advance: Callable[[int], None]) -> Pictures:
     keys: list[bytes] = []
     places: list[tuple[int, int]] = []
     first = [0]
@@ -241,11 +137,25 @@ def _look_through(index: ShardIndex, advance: Callable[[int], None]) -> Pictures
             places.append((number, place))
         first.append(len(keys))
         advance(number + 1)
-    every = np.array(keys, f"S{_KEY_BYTES}")
+    every = np.array(keys, f"S{KEY_BYTES}")
     distinct, met, shown = np.unique(every, return_index=True, return_inverse=True)
     unused = int(_UNUSED in keys)  # sorts before every digest, and so becomes -1
     sample, part = np.array(places, np.int64).reshape(-1, 2)[met][unused:].T
-    return Pictures(distinct[unused:], sample, part, np.array(first, np.int64), shown - unused)
+    found = Pictures(distinct[unused:], sample, part, np.array(first, np.int64), shown - unused)
+    with replacing(_file(index, folder)) as temporary, temporary.open("wb") as out:
+        np.savez(out, **vars(found))
+    return found
+
+
+def key_of(jpeg: bytes, part: Part | None = None) -> bytes:
+    """The key of a whole picture, or of one of its parts, stored or to be cut out."""
+    if part and part.jpeg is not None:
+        jpeg, part = part.jpeg, None
+    digest = hashlib.blake2b(jpeg, digest_size=KEY_BYTES).digest()
+    if part is None:
+        return digest
+    box = struct.pack("<4d", *(part.box or (0.0, 0.0, 1.0, 1.0)))
+    return hashlib.blake2b(digest + box, digest_size=KEY_BYTES).digest()
 
 
 def _keys_of(index: ShardIndex, number: int) -> Iterator[tuple[int, bytes]]:
@@ -261,15 +171,15 @@ def _keys_of(index: ShardIndex, number: int) -> Iterator[tuple[int, bytes]]:
         yield place, key_of(sample.jpeg, part) if part.text else _UNUSED
 
 
-def _state(index: ShardIndex) -> str:
-    """What changes when the shards do."""
+def _file(index: ShardIndex, folder: Path) -> Path:
+    """Where it is kept what these shards hold: another place once they have changed."""
     digest = hashlib.sha256()
     for path in index.shards:
         status = path.stat()
         digest.update(f"{path.resolve()}\n{status.st_size} {status.st_mtime_ns}\n".encode())
     for rows in (index.shard, index.offset, index.size):
         digest.update(np.ascontiguousarray(rows).data)
-    return digest.hexdigest()[:16]
+    return folder / f"shards-{digest.hexdigest()[:16]}.npz"
 
 
 def read_broken(folder: Path) -> dict[bytes, str]:
@@ -288,10 +198,5 @@ def read_broken(folder: Path) -> dict[bytes, str]:
 def write_broken(folder: Path, broken: dict[bytes, str]) -> None:
     """Keep why pictures could not be decoded."""
     lines = [json.dumps([key.hex(), why]) + "\n" for key, why in broken.items()]
-    with replacing(folder / "broken.jsonl") as temporary, storage_errors(folder):
+    with replacing(folder / "broken.jsonl") as temporary:
         temporary.write_text("".join(lines), "utf-8")
-
-
-@functools.lru_cache(maxsize=64)
-def _mapped(file: Path, shape: tuple[int, ...]) -> Half:
-    return np.asarray(np.memmap(file, np.float16, "r", shape=shape))
