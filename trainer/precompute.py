@@ -1,7 +1,5 @@
 """Each picture through a frozen image tower once, before the first step of a training."""
 
-import hashlib
-import json
 import shutil
 import time
 from collections import deque
@@ -11,7 +9,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from core.cores import available_cores
-from core.errors import DataError, StorageError
+from core.errors import StorageError
 from core.image import Pixels
 from core.lock import take_lock
 from trainer.config import Recipe
-from trainer.data.augment import to_float
-from trainer.data.batch import Seen
 from trainer.data.features import (
     Features,
     Pictures,
@@ -39,14 +34,13 @@ from trainer.data.features import (
 )
 from trainer.data.pictures import apart
 from trainer.data.shards import ShardIndex, read_sample
-from trainer.data.table import Table, Writer, key_at
-from trainer.step import normalise
+from trainer.data.table import Writer, key_at
+from trainer.frozen import Store, about, open_store, see
 from trainer.storage import write_json
 
 _BATCH = 64  # pictures that go through the tower at once
 _COMMIT = 8  # batches: what a killed run may have to compute again
 _AHEAD = 4  # samples that wait for each thread
-_FORM = 1  # of the files; another is another store
 
 
 @dataclass(frozen=True)
@@ -55,28 +49,6 @@ class Used:
 
     index: ShardIndex
     samples: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Store:
-    """The tables of one tower, and how it is run."""
-
-    recipe: Recipe
-    tower: nn.Module
-    device: torch.device
-    folder: Path
-    feature: Table
-    patches: Table | None  # where an objective needs them
-
-    @property
-    def tables(self) -> list[Table]:
-        """Features, and patches where they are needed."""
-        return [self.feature, *([self.patches] if self.patches else [])]
-
-    @property
-    def shared(self) -> Path:
-        """The folder of all towers."""
-        return self.folder.parent
 
 
 def stored_features(
@@ -104,7 +76,7 @@ def stored_features(
         StorageError: The folder cannot be written, or its disk cannot hold what is missing.
         DataError: A feature is too large for half precision.
     """
-    store = _open_store(recipe, tower, device)
+    store = open_store(recipe, tower, device)
     shared = store.shared
     computed = 0
     found = [known_pictures(one.index, shared) for one in used]
@@ -124,63 +96,7 @@ def stored_features(
     return features
 
 
-def _open_store(recipe: Recipe, tower: nn.Module, device: torch.device) -> _Store:
-    if recipe.data.features is None:
-        raise ValueError("the recipe names no data.features")
-    side = recipe.data.side
-    probe = _see(recipe, tower, device, [np.zeros((side, side, 3), np.uint8)])
-    folder = recipe.data.features / _fingerprint(recipe, tower, device)[:16]
-    patches = Table(folder, "patches", tuple(probe.patches.shape[1:]))
-    return _Store(
-        recipe, tower, device, folder,
-        feature=Table(folder, "feature", tuple(probe.feature.shape[1:])),
-        patches=patches if recipe.objective.needs_visual_nodes else None,
-    )  # fmt: skip
-
-
-def _fingerprint(recipe: Recipe, tower: nn.Module, device: torch.device) -> str:
-    """sha256 of all that a feature depends on, the weights to the last bit."""
-    digest = hashlib.sha256(json.dumps(_about(recipe, device), sort_keys=True).encode())
-    for name, value in sorted(tower.state_dict().items()):
-        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _about(recipe: Recipe, device: torch.device) -> dict[str, Any]:
-    return {
-        "form": _FORM,
-        "image_tower": recipe.image_tower.model_dump(mode="json", exclude={"frozen", "weights"}),
-        "data": recipe.data.model_dump(mode="json", include={"side", "fit", "mean", "std"}),
-        "precision": "bf16" if _rounds(recipe, device) else "fp32",
-    }
-
-
-def _rounds(recipe: Recipe, device: torch.device) -> bool:
-    """Whether the tower runs in bfloat16; on a CPU that saves little, and is done once."""
-    return device.type != "cpu" and recipe.optim.precision == "bf16"
-
-
-@torch.inference_mode()
-def _see(recipe: Recipe, tower: nn.Module, device: torch.device, squares: list[Pixels]) -> Seen:
-    """What the tower gives, in half precision and on this host.
-
-    Raises:
-        DataError: A value is not finite, or over 65,504.
-    """
-    images = normalise(to_float(torch.from_numpy(np.stack(squares)).to(device)), recipe.data)
-    with torch.autocast(device.type, torch.bfloat16, enabled=_rounds(recipe, device)):
-        feature, patches = tower(images)
-    kept = Seen(feature.cpu().half(), patches.cpu().half())
-    if not all(values.isfinite().all() for values in kept):
-        raise DataError(
-            "a feature of the image tower is not finite, or over 65,504, which half precision "
-            "cannot hold: run without data.features"
-        )
-    return kept
-
-
-def _missing(store: _Store, used: Used, pictures: Pictures) -> npt.NDArray[np.bool_]:
+def _missing(store: Store, used: Used, pictures: Pictures) -> npt.NDArray[np.bool_]:
     """Which pictures have no feature, and which wholes no patches, though the run needs them.
 
     Returns:
@@ -205,7 +121,7 @@ def _look(index: ShardIndex, folder: Path, console: Console) -> Pictures:
         return look_through(index, folder, lambda done: bar.update(task, completed=done))
 
 
-def _fill(store: _Store, used: Used, pictures: Pictures, console: Console) -> int:
+def _fill(store: Store, used: Used, pictures: Pictures, console: Console) -> int:
     """Compute what is missing; the number of pictures that went through the tower."""
     missing = _missing(store, used, pictures)
     total = int(missing.any(0).sum())
@@ -216,7 +132,7 @@ def _fill(store: _Store, used: Used, pictures: Pictures, console: Console) -> in
         f"{store.folder}: {total:,} pictures go through the frozen image tower, once; what it "
         f"gives takes {decimal(size)}"
     )
-    write_json(store.folder / "about.json", _about(store.recipe, store.device))
+    write_json(store.folder / "about.json", about(store.recipe, store.device))
     with _bar(console) as bar:
         task = bar.add_task("pictures through the tower", total=total, told="")
         start, done = time.perf_counter(), 0
@@ -227,7 +143,7 @@ def _fill(store: _Store, used: Used, pictures: Pictures, console: Console) -> in
     return total
 
 
-def _space(store: _Store, missing: npt.NDArray[np.bool_]) -> int:
+def _space(store: Store, missing: npt.NDArray[np.bool_]) -> int:
     """Bytes that the missing rows will take.
 
     Raises:
@@ -248,7 +164,7 @@ def _space(store: _Store, missing: npt.NDArray[np.bool_]) -> int:
 
 
 def _compute(
-    store: _Store, index: ShardIndex, pictures: Pictures, missing: npt.NDArray[np.bool_]
+    store: Store, index: ShardIndex, pictures: Pictures, missing: npt.NDArray[np.bool_]
 ) -> Iterator[int]:
     """Put features and patches into the tables; the number of pictures, batch by batch."""
     broken = read_broken(store.folder)
@@ -275,13 +191,13 @@ def _compute(
 
 
 def _append(
-    store: _Store,
+    store: Store,
     pictures: Pictures,
     missing: npt.NDArray[np.bool_],
     sound: dict[int, Pixels],
     writers: Sequence[Writer],
 ) -> None:
-    seen = _see(store.recipe, store.tower, store.device, list(sound.values()))
+    seen = see(store.recipe, store.tower, store.device, list(sound.values()))
     places = np.array(list(sound))
     for writer, values, lacking in zip(writers, seen, missing, strict=False):
         rows = np.flatnonzero(lacking[places])
@@ -290,7 +206,7 @@ def _append(
 
 
 def _squares(
-    store: _Store, index: ShardIndex, pictures: Pictures, places: npt.NDArray[np.int64]
+    store: Store, index: ShardIndex, pictures: Pictures, places: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, Pixels | str]]:
     """Each of some pictures, or why it cannot be decoded, read ahead by all cores."""
     order = places[np.lexsort((pictures.part[places], pictures.sample[places]))].tolist()
@@ -310,7 +226,7 @@ def _squares(
             yield from done.result()
 
 
-def _read(store: _Store, pictures: Pictures) -> Features:
+def _read(store: Store, pictures: Pictures) -> Features:
     """Where all that is stored for some pictures is."""
     feature, *patches = [Stored(table, table.find(pictures.keys)) for table in store.tables]
     return Features(pictures, feature, patches[0] if patches else None, read_broken(store.folder))
@@ -320,7 +236,7 @@ def _say_waiting(console: Console, folder: Path, owner: str) -> None:
     console.print(f"{folder}: process {owner} is filling it; waiting until it has done so")
 
 
-def _tell(store: _Store, features: Sequence[Features], computed: int, console: Console) -> None:
+def _tell(store: Store, features: Sequence[Features], computed: int, console: Console) -> None:
     """How many pictures there are, how many were computed now, where, and how large they are."""
     rows = np.unique(np.concatenate([one.feature.rows for one in features]))
     size = sum(len(table.keys()) * table.row_bytes for table in store.tables)
