@@ -97,6 +97,43 @@ def _say(console: Console, found: "Scan") -> None:
 
 
 @app.command()
+def show(
+    shards: Shards,
+    *,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("samples.png"),
+    count: Annotated[int, typer.Option(min=1, max=64, help="Random samples to draw.")] = 4,
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(help="This one instead: its key, or its place from 0. Can be repeated."),
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Draw what its training takes of a sample.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other samples.")] = 0,
+) -> None:
+    """Draw samples: the whole with its boxes, the crops, and the query hierarchy."""
+    import numpy as np  # noqa: PLC0415 - heavy, as what follows
+
+    from trainer.config import DataSection, load_recipe  # noqa: PLC0415
+    from trainer.data.shards import find_shards  # noqa: PLC0415
+    from trainer.inspection.page import write_page  # noqa: PLC0415
+    from trainer.inspection.panel import panel_of  # noqa: PLC0415
+    from trainer.inspection.samples import named, some_of  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    paths = [path for pattern in shards for path in find_shards(pattern)]
+    options = load_recipe(recipe).needed if recipe else DataSection(train=shards[0])
+    rng = np.random.default_rng(seed)
+    found = named(paths, sample) if sample else some_of(paths, count, rng)
+    panels = [panel_of(each, options, rng) for each in found]
+    write_page(out, panels)
+    console.print(f"{out}: {len(panels)} samples", markup=False, soft_wrap=True)
+    for panel in panels:
+        for fault in panel.faults:
+            console.print(f"  {panel.title}: {fault}", style="red", markup=False, soft_wrap=True)
+
+
+@app.command()
 def check(
     shards: Shards,
     *,
