@@ -70,6 +70,8 @@ class Figure:
     """Of any system: its unit, and which way is better."""
     cells: dict[str, Cell]
     """By system; those that have no such figure are absent."""
+    baseline: str
+    """With whom the others are compared: the comparison's, or the first that has the figure."""
 
 
 def collect(
@@ -93,15 +95,15 @@ def collect(
             name: Cell({at: measure.value for at, measure in of_seeds.items()})
             for name, of_seeds in measures.items()
         }
-        if baseline in measures:
-            pairs = {
-                name: _difference(measures[name], measures[baseline], drawn[name], drawn[baseline])
-                for name in measures
-                if name != baseline
-            }
-            for name, pair in _holm(pairs).items():
-                cells[name] = replace(cells[name], difference=pair)
-        found.append(Figure(key, next(iter(next(iter(measures.values())).values())), cells))
+        base = baseline if baseline in measures else next(iter(measures))
+        pairs = {
+            name: _difference(measures[name], measures[base], drawn[name], drawn[base])
+            for name in measures
+            if name != base
+        }
+        for name, pair in _holm(pairs).items():
+            cells[name] = replace(cells[name], difference=pair)
+        found.append(Figure(key, next(iter(measures[base].values())), cells, base))
         advance()
     return found
 

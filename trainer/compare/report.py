@@ -3,10 +3,11 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.table import Table as ConsoleTable
 from rich.text import Text as ConsoleText
 
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _SURE = 0.05
-_STYLES = {"better sure": "bold green", "worse sure": "bold red", "better": "", "worse": ""}
+_STYLES: dict[Tone, str] = {"better sure": "bold green", "worse sure": "bold red"}
 _COLUMNS = 3  # panels of the plot in a row
 
-_LEGEND = (
-    "Means over seeds ± their standard deviation; shares in percent. Below each mean stands the "
-    "difference to the baseline, with * where its p is under 0.05: a paired test over pictures and "
-    "seeds, corrected for the number of systems."
+LEGEND = (
+    "Means over seeds ± their standard deviation, shares in percent; then the difference to the "
+    "baseline, * where p < 0.05 in a paired test over pictures and seeds, corrected for the number "
+    "of systems"
+)
+_METHOD = (
+    f"{LEGEND} (Holm), not for the number of figures. Where the baseline has no such figure, as a "
+    "Euclidean model has no cones, the first system that has it stands in for it."
 )
 
 
@@ -67,38 +72,34 @@ HEADINGS = (
 )
 
 
-def console_table(found: Compared) -> ConsoleTable:
-    """Figures below one another, systems beside one another."""
-    table = ConsoleTable(pad_edge=False)
-    table.add_column("")
-    for name in found.systems:
-        table.add_column(f"{name}\n(baseline)" if name == found.baseline else name, justify="right")
-    task = group = None
-    for figure in found.figures:
-        if figure.key[0] != task:
-            table.add_section()
-            table.add_row(f"[bold]{figure.key[0]}[/]")
-        if figure.key[:2] != (task, group):
-            table.add_row(f"[bold]  {figure.key[1]}[/]")
-        task, group = figure.key[:2]
-        cells = [figure.cells.get(name) for name in found.systems]
-        table.add_row(f"    {_label(figure)}", *(_console_cell(figure, cell) for cell in cells))
-    return table
+def console_tables(found: Compared) -> Iterator[tuple[str, ConsoleTable]]:
+    """A heading and a table for each group of figures, systems beside one another."""
+    groups = dict.fromkeys(figure.key[:2] for figure in found.figures)
+    for task, group in groups:
+        figures = [figure for figure in found.figures if figure.key[:2] == (task, group)]
+        table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("")
+        for name in found.systems:
+            table.add_column(name, justify="right", overflow="fold")
+        for figure in figures:
+            cells = [figure.cells.get(name) for name in found.systems]
+            table.add_row(_label(figure), *(_console_cell(figure, cell) for cell in cells))
+        yield f"{task} · {group} (against {figures[0].baseline})", table
 
 
 def _console_cell(figure: Figure, cell: Cell | None) -> ConsoleText:
     if cell is None:
         return ConsoleText("-", style="dim")
-    text = ConsoleText(_mean(figure, cell))
+    text = ConsoleText(_mean(figure, cell).replace(" ± ", "±"))
     if cell.difference is not None:
-        style = _STYLES[_tone(figure, cell)] if _tone(figure, cell) else ""
-        text.append(f"\n{_signed(figure, cell)}", style=style or "dim")
+        tone = _tone(figure, cell)
+        text.append(f"\n{_signed(figure, cell)}", style=_STYLES.get(tone) or "dim")
     return text
 
 
 def build(found: Compared) -> Report:
     """The comparison as a report that `write_report` takes."""
-    glance: list[Block] = [Text(_LEGEND)]
+    glance: list[Block] = [Text(_METHOD)]
     if found.remarks:
         glance.append(Cautions(found.remarks))
     glance.append(words(HEADINGS, found.trained))
@@ -142,13 +143,17 @@ def _cell(figure: Figure, cell: Cell | None) -> str:
 
 def _tests(found: Compared, figures: Sequence[Figure]) -> Table:
     """Every difference with its interval and p."""
-    others = [name for name in found.systems if name != found.baseline]
+    having = {name for figure in figures for name, cell in figure.cells.items() if cell.difference}
+    others = [name for name in found.systems if name in having]
     rows = []
     for figure in figures:
         cells = [figure.cells.get(name) for name in others]
         rows.append(
             Row(
-                (f"{figure.key[1]}: {_label(figure)}", *(_test(figure, cell) for cell in cells)),
+                (
+                    f"{figure.key[1]}: {_label(figure)} (to {figure.baseline})",
+                    *(_test(figure, cell) for cell in cells),
+                ),
                 tones=("", *(_tone(figure, cell) if cell else "" for cell in cells)),
             )
         )
@@ -203,9 +208,8 @@ def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
         for axes, figure in zip(grid.flat, figures, strict=False):
             scale = 100 if is_percent(figure.measure) else 1
             axes.set_title(f"{short(figure.key[1], 34)}\n{_label(figure)}", fontsize=8)
-            base = figure.cells.get(found.baseline)
-            if base:
-                axes.axvline(scale * base.mean, color=INK, linewidth=0.8, linestyle=":")
+            base = figure.cells[figure.baseline]
+            axes.axvline(scale * base.mean, color=INK, linewidth=0.8, linestyle=":")
             for place, name in enumerate(found.systems):
                 cell = figure.cells.get(name)
                 if cell is None:
@@ -223,7 +227,7 @@ def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
     height = rows * (0.75 + 0.21 * len(found.systems)) + 0.3
     caption = (
         f"{task}: a dot for each of {found.seeds} seeds, a bar at their mean; the dotted line is "
-        f"the mean of {found.baseline}. Shares in percent."
+        f"the mean of {figures[0].baseline}. Shares in percent."
     )
     return drawn(task.replace("/", "-"), caption, min(height, 3 * WIDTH), draw)
 

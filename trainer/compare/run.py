@@ -25,7 +25,7 @@ from core.lock import take_lock
 from trainer.compare import plan as plans
 from trainer.compare.figures import collect, headlines
 from trainer.compare.plan import Plan, Planned
-from trainer.compare.report import Compared, build, console_table
+from trainer.compare.report import LEGEND, Compared, build, console_tables
 from trainer.compare.train import train_all
 from trainer.data.shards import find_shards
 
@@ -80,7 +80,10 @@ def compare(
     remarks = tuple(faults + _unequal(planned, having))
     found = Compared(_title(plan), having, base, number, tuple(figures), told, remarks)
     files = write_report(folder / "report", build(found))
-    console.print(console_table(found))
+    for heading, table in console_tables(found):
+        console.print(f"\n[bold]{heading}[/]", soft_wrap=True)
+        console.print(table)
+    console.print(LEGEND)
     for remark in remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     for kind, file in files.items():
