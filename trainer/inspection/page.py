@@ -34,7 +34,8 @@ _CROPS = _PER_ROW * (_CROP + _BETWEEN)
 _TREE = _WIDTH - 2 * _MARGIN - 2 * _GUTTER - _WHOLE - _CROPS
 
 _TITLE, _FOOT, _LEGEND = 0.3, 0.3, 0.3
-_FAULT_COLUMNS, _PHRASE_COLUMNS = 140, 17
+_CHIP = 0.17  # of a number on its colour
+_FAULT_COLUMNS, _PHRASE_COLUMNS = 140, 16
 _RED = "#B3261E"
 
 
@@ -142,13 +143,23 @@ def _draw_whole(axes: "Axes", panel: Panel, top: float) -> None:
         box = (x, y, (x1 - x0) * width, (y1 - y0) * height)
         _frame(axes, box, "white", 3.2)
         _frame(axes, box, _colour(number, crop), 1.8, is_dotted=not crop.is_taken)
-        chip(axes, number, *_free(x + 0.07, y + 0.07, chips), is_faint=not crop.is_taken)
+        chip(
+            axes,
+            number,
+            *_free(x + 0.07, y + 0.07, left + width, chips),
+            is_faint=not crop.is_taken,
+        )
 
 
-def _free(x: float, y: float, taken: list[tuple[float, float]]) -> tuple[float, float]:
-    """The first place from (x, y) to the right that no chip takes; it is taken then."""
-    while any(abs(x - other) < 0.17 and abs(y - across) < 0.15 for other, across in taken):
-        x += 0.17
+def _free(
+    x: float, y: float, right: float, taken: list[tuple[float, float]]
+) -> tuple[float, float]:
+    """The first place from (x, y) on, row by row, that no chip takes; it is taken then."""
+    start = x
+    while any(abs(x - other) < _CHIP and abs(y - below) < _CHIP for other, below in taken):
+        x += 1.02 * _CHIP
+        if x > right:
+            x, y = start, y + 1.02 * _CHIP
     taken.append((x, y))
     return x, y
 
