@@ -149,30 +149,14 @@ def load_model(checkpoint: Checkpoint, model: nn.Module) -> None:
         CheckpointError: Keys or shapes differ; the message lists them.
     """
     try:
-        model.load_state_dict(load_file(checkpoint.path / _MODEL))
+        model.load_state_dict(read_model(checkpoint))
     except RuntimeError as error:
         raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
 
 
-def load_towers(checkpoint: Checkpoint, model: nn.Module) -> None:
-    """Put the weights of both towers, and nothing else, into a model.
-
-    Raises:
-        CheckpointError: A tower is of another shape; the message lists keys.
-    """
-    tensors = load_file(checkpoint.path / _MODEL)
-    towers = ("image_tower.", "text_tower.")
-    taken = {name: value for name, value in tensors.items() if name.startswith(towers)}
-    try:
-        missing, unexpected = model.load_state_dict(taken, strict=False)
-    except RuntimeError as error:
-        raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
-    wrong = [name for name in missing if name.startswith(towers)] + unexpected
-    if wrong:
-        raise CheckpointError(
-            f"{checkpoint.path / _MODEL}: its towers are others than this recipe's: "
-            f"{', '.join(wrong[:5])}"
-        )
+def read_model(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The weights and buffers by their names."""
+    return load_file(checkpoint.path / _MODEL)
 
 
 def load_optimizer(

@@ -3,10 +3,7 @@
 import hashlib
 import json
 import math
-import pickle
-import warnings
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import open_clip
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from core.errors import CheckpointError, ConfigError
+from core.errors import ConfigError
 from core.evaluation.encoder import Embedded, Tangents
 from core.evaluation.pictures import Picture
 from core.image import ImageSpec
 from core.spaces import Euclidean
+from trainer.clip_model import FAULTS, SCHEME, image_spec, load_clip, split_target
 from trainer.encoder import about_torch, embed_squares, pick_device, to_numpy
 
-_SCHEME = "open_clip:"
-_RANDOM = "random"
 _TEXTS = 128  # of one run
-_TAGS = 5  # that a message lists
-
-# What open_clip raises where a download fails, a library is missing, or a file is not what it
-# should be; its errors share no narrower base.
-_FAULTS = (
-    RuntimeError, OSError, EOFError, ImportError, SafetensorError, LookupError, ValueError,
-    TypeError, AttributeError, AssertionError, StopIteration,
-)  # fmt: skip
 
 
 class ClipEncoder:
@@ -52,9 +39,9 @@ class ClipEncoder:
 
     def __init__(self, name: str, weights: str) -> None:
         self._device = pick_device()
-        self._model = _load(name, weights)
+        self._model = load_clip(name, weights)
         self._tokenize = _tokenizer(name)
-        self._spec = _image_spec(name, self._model)
+        self._spec = image_spec(name, self._model)
         self._model.to(self._device).eval()
         self.name = f"{name} {Path(weights).stem if Path(weights).is_file() else weights}"
         self.logit_scale = math.exp(float(self._model.logit_scale.detach()))
@@ -98,78 +85,16 @@ def open_clip_encoder(target: str) -> ClipEncoder | None:
         ConfigError: There is no such model or tag, or no weights are named.
         CheckpointError: The file does not hold them, or would run code when it is read.
     """
-    if not target.startswith(_SCHEME):
+    if not target.startswith(SCHEME):
         return None
-    name, _, weights = target.removeprefix(_SCHEME).partition(":")
-    known = open_clip.list_models()
-    if name not in known:
-        near = get_close_matches(name, known, n=5, cutoff=0.4)
-        said = f"; near it: {', '.join(near)}" if near else ""
-        raise ConfigError(f"{target}: open_clip has no model {name!r}{said}")
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if weights != _RANDOM and weights not in tags and not Path(weights).is_file():
-        what = f"no file and no tag {weights!r}" if weights else "no weights are named"
-        near = get_close_matches(weights, tags, n=_TAGS, cutoff=0.4) or tags[:_TAGS]
-        raise ConfigError(
-            f"{target}: {what}; write {_SCHEME}{name}:WEIGHTS with a .safetensors or .pt file, "
-            f"{_RANDOM} (untrained, for chance levels) or one of its {len(tags)} tags"
-            + (f", such as {', '.join(near)}" if near else "")
-        )
-    return ClipEncoder(name, weights)
-
-
-def _load(name: str, weights: str) -> Any:
-    """The model with its weights, on the CPU; nothing in a file of weights is run.
-
-    Raises:
-        ConfigError: The weights of a tag cannot be fetched, or are of another activation.
-        CheckpointError: A file holds more than tensors, or those of another model.
-    """
-    is_file = Path(weights).is_file()
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        torch.manual_seed(0)
-        # The wrong activation gives numbers that are a little too low, and no other sign.
-        warnings.filterwarnings("error", "QuickGELU mismatch", UserWarning)
-        warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
-        try:
-            return open_clip.create_model(
-                name,
-                pretrained=None if weights == _RANDOM else weights,
-                pretrained_text=False,
-                weights_only=True,
-            )
-        except UserWarning as error:
-            raise ConfigError(
-                f"{_SCHEME}{name}:{weights}: {error}; name the model with or without -quickgelu"
-            ) from error
-        except pickle.UnpicklingError as error:
-            raise CheckpointError(
-                f"{weights}: no file of tensors alone, and the rest could only be read by running "
-                "its code; save the model's state_dict, best as .safetensors"
-            ) from error
-        except _FAULTS as error:
-            reason = " ".join(str(error).split())[:250] or type(error).__name__
-            if is_file:
-                raise CheckpointError(f"{weights}: not weights of {name}: {reason}") from error
-            raise ConfigError(
-                f"{_SCHEME}{name}:{weights}: {reason}; without a network, name a file of weights"
-            ) from error
+    return ClipEncoder(*split_target(target))
 
 
 def _tokenizer(name: str) -> Any:
     try:
         return open_clip.get_tokenizer(name)
-    except _FAULTS as error:
-        raise ConfigError(f"{_SCHEME}{name}: its tokenizer cannot be had: {error}") from error
-
-
-def _image_spec(name: str, model: Any) -> ImageSpec:
-    found = open_clip.get_model_preprocess_cfg(model)
-    size = found["size"]
-    height, width = size if isinstance(size, tuple | list) else (size, size)
-    if height != width:
-        raise ConfigError(f"{_SCHEME}{name}: takes pictures of {width} x {height}, not squares")
-    return ImageSpec(side=height, mean=tuple(found["mean"]), std=tuple(found["std"]))
+    except FAULTS as error:
+        raise ConfigError(f"{SCHEME}{name}: its tokenizer cannot be had: {error}") from error
 
 
 def _fingerprint(name: str, model: nn.Module, spec: ImageSpec) -> str:

@@ -6,8 +6,12 @@ from pathlib import Path
 from core.errors import CheckpointError
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoint
-from trainer.config import RECIPES, difference
+from trainer.clip_model import SCHEME
+from trainer.config import RECIPES, Recipe, difference
 from trainer.step import Training
+from trainer.towers import TimmTower
+from trainer.towers.weights import load_weights
+from trainer.transfer import from_checkpoint, from_open_clip, take, tell
 
 _MAY_DIFFER = (
     "name", "objective", "data.workers", "optim.decay_idle_pooling", "optim.max_bad_steps",
@@ -33,8 +37,10 @@ def begin(training: Training, before: Checkpoint | None) -> Start:
         before: The run's own newest checkpoint, which goes before everything else.
 
     Raises:
-        CheckpointError: There is no checkpoint where ``run.base`` or ``run.init`` says, it is
-            of another model, or a base of other data, another schedule, or not at its end.
+        CheckpointError: There is no checkpoint where ``run.base`` or ``run.init`` says, nothing of
+            it fits, or a base is of other data, another schedule, or not at its end; or the file of
+            ``image_tower.weights`` is of another model.
+        ConfigError: There is no such file, package or model of open_clip.
     """
     recipe = training.recipe
     if before:
@@ -43,20 +49,54 @@ def begin(training: Training, before: Checkpoint | None) -> Start:
         return Start(before.step, samples=before.samples)
     if recipe.run.base:
         return _continue(training, _find("run.base", recipe.run.base))
+    return Start(0, tuple(_first_weights(training)))
+
+
+_OR_WEIGHTS = " or image_tower.weights=FILE (of timm's models)"
+
+
+def _first_weights(training: Training) -> list[str]:
+    """Weights of a file into the image tower, then those of another model; what there is to say.
+
+    An image tower that has weights of its own takes none of ``run.init``, nor does its projection.
+    """
+    recipe, model, image = training.recipe, training.model, training.recipe.image_tower
+    told: list[str] = []
+    trained: set[str] = set()
+    parts = ["image_tower", "image_proj", "text_tower", "text_proj"]
+    if isinstance(model.image_tower, TimmTower) and image.kind == "timm" and image.weights:
+        told += load_weights(model.image_tower, image.weights, fixed_positions=image.form == "meru")
+        told += _other_pixels(model.image_tower, recipe)
+        trained.add("image_tower")
+        parts = parts[2:]
     if recipe.run.init:
-        found = _find("run.init", Path(recipe.run.init))
-        checkpoint.load_towers(found, training.model)
-        return Start(0, (f"both towers are those of {found.path}",))
-    frozen = {"image": recipe.image_tower.frozen, "text": recipe.text_tower.frozen}
-    return Start(
-        0,
-        tuple(
-            f"[yellow]{name}_tower.frozen: its random weights stay as they are; to lock a trained "
-            "one, start in another run.out with run.init=RUN[/]"
-            for name, locked in frozen.items()
-            if locked
-        ),
-    )
+        source = (
+            from_open_clip(recipe.run.init)
+            if recipe.run.init.startswith(SCHEME)
+            else from_checkpoint(_find("run.init", Path(recipe.run.init)))
+        )
+        got = take(source, model, recipe, parts)
+        told += tell(source, got, model, recipe)
+        trained |= {one.part for one in got if one.is_whole}
+    frozen = {"image_tower": image.frozen, "text_tower": recipe.text_tower.frozen}
+    return told + [
+        f"[yellow]{name}.frozen: its random weights stay as they are; to lock a trained one, start "
+        f"in another run.out with run.init=RUN{_OR_WEIGHTS if name == 'image_tower' else ''}[/]"
+        for name, locked in frozen.items()
+        if locked and name not in trained
+    ]
+
+
+def _other_pixels(tower: TimmTower, recipe: Recipe) -> list[str]:
+    """A warning where the pictures are not scaled as timm says of the model."""
+    known = tower.backbone.pretrained_cfg
+    name = known.get("architecture", "the model")
+    return [
+        f"[yellow]data.{key}: {list(ours)} here, and timm gives {list(known[key])} for the weights "
+        f"of {name}[/]"
+        for key, ours in (("mean", recipe.data.mean), ("std", recipe.data.std))
+        if known.get(key) and any(abs(a - b) > 0.02 for a, b in zip(ours, known[key], strict=True))
+    ]
 
 
 def _find(key: str, path: Path) -> Checkpoint:

@@ -1,18 +1,25 @@
 """Towers, positions, pooling and the learned scalars."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
+from rich.console import Console
 from torch import nn
 
 from core.errors import ConfigError
+from trainer import checkpoint
 from trainer.config import ConvTower, Recipe, TextTower, TimmTower
+from trainer.export import export
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.pooling import QueryPooling
+from trainer.run import train
 from trainer.towers import TextTower as TextModel
-from trainer.towers import build_image_tower
+from trainer.towers import TimmTower as TimmModel
+from trainer.towers import build_image_tower, sincos_positions
 
 
 def test_a_vision_transformer_has_the_form_of_the_family() -> None:
@@ -25,16 +32,121 @@ def test_a_vision_transformer_has_the_form_of_the_family() -> None:
     assert seen.patches.shape == (2, 16, 192)  # the class token is left out
 
 
-def test_a_convolutional_model_of_timm_gives_its_last_map_as_patches() -> None:
-    tower = build_image_tower(TimmTower(kind="timm", name="resnet18"), 64).eval()
-    seen = tower(torch.randn(2, 3, 64, 64))
-    assert seen.feature.shape == (2, 512)
-    assert seen.patches.shape == (2, 4, 512)
+def timm_tower(name: str, side: int, **options: Any) -> TimmModel:
+    tower = build_image_tower(TimmTower(kind="timm", name=name, **options), side)
+    assert isinstance(tower, TimmModel)
+    return tower.eval()
 
 
-def test_an_unknown_model_is_named() -> None:
-    with pytest.raises(ConfigError, match="no_such_model"):
-        build_image_tower(TimmTower(kind="timm", name="no_such_model"), 64)
+@pytest.mark.parametrize(
+    ("name", "side", "patches"),
+    [
+        ("resnet18", 64, 4),
+        ("test_efficientnet", 96, 9),
+        ("test_convnext", 96, 9),
+        ("test_mambaout", 96, 9),  # channels last
+        ("test_maxvit", 96, 9),
+        ("mobilenetv3_small_050", 96, 9),  # a feature wider than a patch
+        ("test_vit", 96, 36),
+        ("test_vit_relpos", 96, 36),  # no class token
+        ("deit_tiny_distilled_patch16_224", 64, 16),  # two tokens before the patches
+        ("xcit_nano_12_p16_224", 64, 16),
+        ("levit_128s", 96, 4),
+        ("hiera_tiny_224", 64, 4),
+    ],
+)
+@torch.no_grad()
+def test_any_model_of_timm_gives_its_own_feature_and_its_last_cells(
+    name: str, side: int, patches: int
+) -> None:
+    tower = timm_tower(name, side, form="timm")
+    images = torch.randn(2, 3, side, side)
+    seen = tower(images)
+    assert torch.equal(seen.feature, tower.backbone(images))
+    assert seen.feature.shape == (2, tower.width)
+    assert seen.patches.shape == (2, patches, tower.patch_width)
+    assert tower.patch_width == tower.backbone.num_features
+
+
+@torch.no_grad()
+def test_a_patch_shows_its_own_place() -> None:
+    """What changes in one corner of a picture changes most in the patch of that corner."""
+    for name, side in (("test_resnet", 256), ("test_mambaout", 256), ("test_vit", 64)):
+        tower = timm_tower(name, side, form="timm")
+        rows = int(tower(torch.zeros(1, 3, side, side)).patches.shape[1] ** 0.5)
+        image = torch.randn(1, 3, side, side)
+        other = image.clone()
+        other[..., : side // rows, -side // rows :] += 3.0  # at the top right
+        change = (tower(image).patches - tower(other).patches).norm(dim=-1)[0]
+        assert change.argmax() == rows - 1, name
+
+
+def test_a_model_is_as_timm_builds_it_where_that_is_asked() -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=64).state_dict()
+    torch.manual_seed(0)
+    tower = timm_tower("vit_tiny_patch16_224", 64, form="timm")
+    ours = tower.backbone.state_dict()
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+    assert tower.backbone.pos_embed.requires_grad
+    assert tower.backbone.norm.eps == 1e-6
+
+
+def test_the_form_of_the_family_leaves_prefix_tokens_and_other_models_alone() -> None:
+    """DeiT III adds positions to the patches alone, before the class token stands there."""
+    for name, prefix in (("deit3_small_patch16_224", 0), ("vit_small_patch16_224", 1)):
+        tower = timm_tower(name, 64, heads=12)
+        assert tower.backbone.blocks[0].attn.num_heads == 12
+        expected = sincos_positions(384, (4, 4), prefix)
+        assert torch.equal(tower.backbone.pos_embed, expected)
+        assert tower.backbone.norm.eps == 1e-5
+    torch.manual_seed(0)
+    one = timm_tower("test_convnext", 64).state_dict()
+    torch.manual_seed(0)
+    other = timm_tower("test_convnext", 64, form="timm").state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_a_last_map_of_one_cell_trains() -> None:
+    tower = timm_tower("test_resnet", 32).train()
+    seen = tower(torch.randn(2, 3, 32, 32))
+    assert seen.patches.shape == (2, 1, 96)
+    seen.feature.square().sum().backward()
+    weight = next(tower.parameters())
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "said"),
+    [
+        ("no_such_model", 64, "no_such_model.*timm .* has no such model"),
+        ("resnet18x", 64, "has no such model$"),
+        ("coat_tiny", 64, "coat_tiny.*gives 3 outputs, neither a map nor tokens"),
+        ("test_vit", 100, "test_vit.*(divisible|multiple)"),
+        ("resnet18", 64, "'resnet18'.*num_heads"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_named_with_the_reason(
+    name: str, side: int, said: str
+) -> None:
+    heads = 3 if name == "resnet18" else None
+    with pytest.raises(ConfigError, match=said):
+        timm_tower(name, side, heads=heads)
+
+
+@pytest.mark.parametrize("name", ["test_efficientnet", "test_mambaout"])
+def test_a_convolutional_tower_trains_and_is_exported(
+    recipe: Recipe, tmp_path: Path, name: str
+) -> None:
+    """Frozen, in timm's form; patches are narrower than the feature of the second."""
+    values = recipe.model_dump(mode="json")
+    values["image_tower"] = {"kind": "timm", "name": name, "form": "timm", "frozen": True}
+    made = Recipe.model_validate(values)
+    train(made, Console(quiet=True))
+    manifest = export(checkpoint.find(made.folder), tmp_path / "bundle")
+    assert manifest.parity.worst_error < 1e-4
 
 
 def test_a_text_reads_the_same_at_any_padding() -> None:
