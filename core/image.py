@@ -130,12 +130,19 @@ def resize(image: Image.Image, side: int, preprocess: Preprocess) -> Pixels:
     if preprocess == "classification":
         box = _centre(width, height, side)
         return np.asarray(image.resize((side, side), bicubic, box=box))
-    scale = side / max(width, height)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    left, top = (side - size[0]) // 2, (side - size[1]) // 2
+    left, top, across, down = letterbox_place(width, height, side)
     square = np.full((side, side, 3), 255, np.uint8)
-    square[top : top + size[1], left : left + size[0]] = np.asarray(image.resize(size, bicubic))
+    square[top : top + down, left : left + across] = np.asarray(
+        image.resize((across, down), bicubic)
+    )
     return square
+
+
+def letterbox_place(width: int, height: int, side: int) -> tuple[int, int, int, int]:
+    """Where an image lies in its letterboxed square: left, top, width and height in pixels."""
+    scale = side / max(width, height)
+    across, down = max(1, round(width * scale)), max(1, round(height * scale))
+    return (side - across) // 2, (side - down) // 2, across, down
 
 
 def normalise(pixels: Pixels, spec: ImageSpec) -> npt.NDArray[np.float32]:

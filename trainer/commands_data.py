@@ -19,6 +19,7 @@ from rich.progress import (
 from core.cores import available_cores
 from core.errors import ConfigError
 from trainer.commands_inspect import app as inspect_app
+from trainer.commands_prepare import prepare
 
 if TYPE_CHECKING:
     from trainer.fetch.run import Fetched
@@ -68,54 +69,7 @@ def scenes(
     console.print(f"A look at a dozen of them: {out / 'sheet.png'}")
 
 
-@app.command()
-def prepare(
-    *,
-    records: Annotated[Path, typer.Argument(help="JSONL of photos with captions and boxes.")],
-    out: Annotated[Path, typer.Option(help="Folder of the data set to write.")],
-    split: Annotated[str, typer.Option(help="Name of the split; the file's own if empty.")] = "",
-    side: Annotated[int, typer.Option(min=8, max=1024, help="Pixels of a whole.")] = 224,
-    part_side: Annotated[
-        int | None, typer.Option(min=8, max=1024, help="Pixels of a part; as a whole if not given.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most photos to read.")] = None,
-    require_parts: Annotated[
-        bool, typer.Option("--require-parts", help="Leave out captions that have no usable box.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of the order of the samples.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; all cores if not given.")
-    ] = None,
-) -> None:
-    """Turn photos with captions and boxes into shards to train on."""
-    from trainer.data.prepare import PrepareSettings, is_complete  # noqa: PLC0415 - as above
-    from trainer.data.prepare import prepare as write_split  # noqa: PLC0415
-
-    console = Console(highlight=False)
-    name = split or records.stem
-    settings = PrepareSettings(side, part_side or side, seed, limit, require_parts)
-    if records.is_file() and is_complete(records, out, name, settings):
-        console.print(f"{out / name} is up to date.")
-        return
-    with _progress(console) as progress:
-        task = progress.add_task(name, total=None)
-        entry = write_split(
-            records,
-            out,
-            name,
-            settings,
-            workers=workers or available_cores(),
-            advance=lambda done, total: progress.update(task, advance=done, total=total),
-        )
-    console.print(
-        f"{out / name}: {entry['samples']:,} samples of {entry['photos']:,} photos, "
-        f"{entry['parts']:,} parts; {entry['samples_without_parts']:,} samples have no part."
-    )
-    for kind, reasons in entry["skipped"].items():
-        for reason, count in reasons.items():
-            console.print(f"  left out: {count:,} {kind}: {reason}")
-
-
+app.command()(prepare)
 app.add_typer(inspect_app)
 
 

@@ -32,14 +32,24 @@ MAX_ASPECT = 100
 """The most that a photo may be longer than wide, or wider than long."""
 
 
-def _check_box(xyxy: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+def clip_box(xyxy: Sequence[float]) -> tuple[float, float, float, float]:
+    """The part of a box, left, top, right and bottom, that lies inside the image, 0..1.
+
+    Raises:
+        ValueError: There is none.
+    """
     left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in xyxy)
     if not (all(map(math.isfinite, xyxy)) and left < right and top < bottom):
         raise ValueError("has no area inside the image, or is not normalised to 0..1")
     return left, top, right, bottom
 
 
-def _check_size(size: tuple[int, int]) -> tuple[int, int]:
+def check_size(size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of a photo, as they are.
+
+    Raises:
+        ValueError: It is longer, or wider, than any photo.
+    """
     if max(size) > MAX_ASPECT * min(size):
         raise ValueError(f"is beyond 1:{MAX_ASPECT}; write [width, height] of the photo")
     return size
@@ -51,7 +61,7 @@ class Box(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     phrase: str
-    xyxy: Annotated[tuple[float, float, float, float], AfterValidator(_check_box)]
+    xyxy: Annotated[tuple[float, float, float, float], AfterValidator(clip_box)]
     caption: int | None = Field(None, ge=0)
     name: str | None = None
 
@@ -65,7 +75,7 @@ class Record(BaseModel):
     image: Path
     captions: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
-    orig_size: Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_size)] | None = None
+    orig_size: Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(check_size)] | None = None
     class_: str | None = Field(None, alias="class")
     label: NonNegativeInt | None = None
     labels: tuple[NonNegativeInt, ...] | None = None

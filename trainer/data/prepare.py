@@ -1,137 +1,286 @@
-"""Photos with captions and boxes -> processed-GRIT shards, one sample per caption.
+"""A data set -> processed-GRIT shards, one sample per caption, and an entry in the manifest.
 
-The rules for parts are those of HyCoCLIP's preparation of GRIT (arXiv:2410.06912): a text seen
-before in the sample is skipped, even where the earlier one was too small; a box counts when
-its area in the original photo is over 1,024 square pixels.
+The work stands in a folder ``.SPLIT.partial`` until all of it is there: the records, every
+finished shard with a note of it, and the plan, which is all that decides the bytes. So a run
+that was killed is gone on with by the same command, and ends in the same bytes.
 """
 
-import multiprocessing
-import random
+import hashlib
+import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import PIL
 
 from core.bundle import sha256
-from core.errors import ConfigError, DataError, ImageError
-from core.evaluation.pictures import unsquash
-from core.evaluation.records import find_image
-from core.image import decode, resize
-from trainer.data.records import (
-    Record,
-    Tally,
-    is_text,
-    is_usable,
-    parts_of,
-    read_records,
-    record_id,
-    sound_boxes,
-)
-from trainer.data.sample import Part, Sample, cut
-from trainer.data.shard_writer import (
-    MANIFEST,
-    ShardInfo,
-    encode_jpeg,
-    read_manifest,
-    write_shard,
-)
+from core.errors import ConfigError, DataError
+from core.lock import take_lock
+from trainer.data.jobs import Captions, Finished, Job, Tar, tar_name
+from trainer.data.pool import run_jobs
+from trainer.data.records import Tally
+from trainer.data.samples import PrepareSettings
+from trainer.data.shard_writer import MANIFEST, read_manifest
+from trainer.data.sources.grit import count_samples
+from trainer.data.sources.source import Source
+from trainer.data.spool import Spool, shuffled, write_spool
 from trainer.storage import check_ours, clear, storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
+_RULES = 2  # of this program: another number, and what was prepared before is made anew
+_MADE_BY = f"hyper3 data prepare, rules {_RULES}, Pillow {PIL.__version__}"
+_PLAN, _ENTRY, _SHARDS, _NOTES = "plan.json", "entry.json", "shards", "notes"
 
-
-@dataclass(frozen=True)
-class PrepareSettings:
-    """What decides the bytes of a split, besides its records.
-
-    Attributes:
-        side: Height and width of a whole in pixels.
-        part_side: The same for a part.
-        seed: Of the order of the samples.
-        limit: Most photos to read; None for all.
-        require_parts: Leave out captions to which no usable box belongs, as GRIT does.
-    """
-
-    side: int = 224
-    part_side: int = 224
-    seed: int = 0
-    limit: int | None = None
-    require_parts: bool = False
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One shard: its captions as (record, index of the caption)."""
-
-    path: Path
-    folder: Path  # of the images
-    work: tuple[tuple[Record, int], ...]
-    settings: PrepareSettings
+Plan = dict[str, Any]
 
 
 def prepare(
-    records_path: Path,
+    source: Source,
     out: Path,
-    split: str,
     settings: PrepareSettings,
     *,
     workers: int,
     advance: Callable[[int, int], None],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write the shards of one split and enter it in the folder's manifest.
 
     A split of that name is replaced when the new one is whole.
 
     Args:
-        records_path: JSONL; images lie beside it.
+        source: What is prepared, and the split's name: letters, digits, and ``._-``.
         out: Folder of the data set; the split's shards go into a folder of its name.
-        split: Such as "train": letters, digits, and ``._-``.
         settings: Sizes, seed and rules.
         workers: Number of processes.
-        advance: Called with the number of captions finished and the number of all.
+        advance: Called with what was just finished and the whole: captions, or bytes of tars.
+        say: Told what is made of what an earlier run left.
 
     Returns:
         The split's entry in the manifest: counts, skipped by reason, shards.
 
     Raises:
         ConfigError: The split's name is not a plain one.
-        DataError: The file is not JSONL, or holds nothing that can be used.
-        StorageError: The folder cannot be written, or the disk is full.
+        DataError: The source is not what it seems, or holds nothing that can be used.
+        StorageError: The folder cannot be written, the disk is full, or another process is there.
     """
-    _check_name(split)
-    tally = Tally()
-    records = [
-        record | {"boxes": sound_boxes(record, tally)}
-        for number, record in read_records(records_path, settings.limit)
-        if is_usable(record, f"line {number}", tally)
-    ]
-    order = _order(records, settings.seed, tally)
-    manifest = read_manifest(out) or {}
-    staging = out / f".{split}.partial"
-    check_ours(out / split, ".tar")
-    with storage_errors(out):
-        clear(staging, ".tar")  # of a run that was killed
-    jobs = [
-        _Job(staging / f"{index:05d}.tar", records_path.parent, work, settings)
-        for index, work in enumerate(_chunks(records, order))
-    ]
+    _check_name(source.split)
+    check_ours(out / source.split, ".tar")
+    staging = out / f".{source.split}.partial"
+    with storage_errors(out), take_lock(staging):
+        plan = plan_of(source, settings)
+        _begin(staging, plan, say)
+        if not (staging / _ENTRY).is_file():
+            entry = _make(source, staging, plan, settings, workers, advance)
+            write_json(staging / _ENTRY, entry)
+        entry = json.loads((staging / _ENTRY).read_bytes())
+        _publish(staging, out, source.split, entry)
+    return dict(entry)
+
+
+def plan_of(source: Source, settings: PrepareSettings) -> Plan:
+    """All that decides the bytes of a split; of a tar its size, for it is hashed when it is read.
+
+    Raises:
+        DataError: A file is missing.
+    """
     try:
-        shards = _run_all(jobs, workers, tally, lambda done: advance(done, len(order)))
-        entry = _entry(records_path, settings, records, order, tally, shards)
-        with storage_errors(out):
-            _forget(out, split, manifest)
-            staging.rename(out / split)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    manifest.setdefault("source", "photos with captions and boxes")
-    manifest.setdefault("splits", {})[split] = entry
-    write_json(out / MANIFEST, manifest)
+        inputs = [_input(name, files) for name, files in source.files.items()]
+        inputs += [{"file": tar_name(tar), "bytes": tar.stat().st_size} for tar in source.tars]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return {
+        "format": source.format,
+        "settings": asdict(settings) | dict(source.choices),
+        "images": str(source.images),
+        "inputs": inputs,
+        "made_by": _MADE_BY,
+    }
+
+
+def is_complete(source: Source, out: Path, settings: PrepareSettings) -> bool:
+    """Whether the split is already there, made from the same files by the same settings."""
+    entry = ((read_manifest(out) or {}).get("splits") or {}).get(source.split)
+    if not entry or (out / f".{source.split}.partial").exists():
+        return False
+    if _differences(_plan_in(entry), plan_of(source, settings)):
+        return False
+    written = (out / MANIFEST).stat().st_mtime
+    return all(tar.stat().st_mtime <= written for tar in source.tars) and all(
+        (out / source.split / shard["file"]).is_file() for shard in entry["shards"]
+    )
+
+
+def _make(
+    source: Source,
+    staging: Path,
+    plan: Plan,
+    settings: PrepareSettings,
+    workers: int,
+    advance: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Make every shard that is not there, and the split's entry."""
+    tally = Tally()
+    spool = None
+    jobs: Iterable[Job]
+    if source.read is None:
+        jobs = tar_jobs = _tar_jobs(source, staging, settings)
+        total, count = sum(job.work.weight for job in tar_jobs), len(tar_jobs)
+    else:
+        spool = write_spool(source, staging / "records.jsonl", settings.limit, tally)
+        jobs = _caption_jobs(source, spool, staging, plan, settings)
+        total, count = len(spool.places), -(-len(spool.places) // SHARD_SAMPLES)
+    notes = run_jobs(jobs, min(workers, count), lambda done: advance(done, total))
+    notes.sort(key=lambda note: note.shard.file)
+    for note in notes:
+        tally.add(note.tally)
+    entry = _entry(plan, spool, notes, tally)
+    if entry["samples"] == 0:
+        shutil.rmtree(staging)
+        raise DataError(
+            f"{', '.join(source.files) or source.images}: no usable caption; left out: "
+            f"{entry['skipped']}"
+        )
+    wanted = {shard["file"] for shard in entry["shards"]}
+    for path in (staging / _SHARDS).iterdir():  # of an earlier plan, or torn
+        if path.name not in wanted:
+            path.unlink()
     return entry
+
+
+def _entry(plan: Plan, spool: Spool | None, notes: list[Finished], tally: Tally) -> dict[str, Any]:
+    """What the manifest says of a split."""
+    shards = [note.shard for note in notes if note.shard.samples]
+    read = {note.source["file"]: note.source for note in notes if note.source}
+    return plan | {
+        "inputs": [read.get(item["file"], item) for item in plan["inputs"]],
+        "photos": sum(note.photos for note in notes),
+        "samples": sum(shard.samples for shard in shards),
+        "samples_without_parts": tally.without_parts,
+        "parts": sum(shard.parts for shard in shards),
+        "skipped": tally.counts(),
+        "first_skipped": dict(sorted(tally.first.items())),
+        "notes": dict(sorted(tally.notes.items())),
+        "licences": list(spool.licences) if spool else ["pictures: each of its own owner"],
+        "shards": [asdict(shard) for shard in shards],
+    }
+
+
+def _tar_jobs(source: Source, staging: Path, settings: PrepareSettings) -> list[Job]:
+    """A job for each tar, as far as the limit goes."""
+    jobs: list[Job] = []
+    left = settings.limit
+    for tar in source.tars:
+        most = None
+        if left is not None:
+            found = count_samples(tar, left)
+            most = found if found == left else None
+            left -= found
+        state = tar.stat()
+        made_of = [tar_name(tar), state.st_size, state.st_mtime_ns, most, dict(source.choices)]
+        if source.grit is None:
+            raise ValueError(f"{source.format} has tars, but no rules for them")
+        work = Tar(tar, f"{len(jobs):05d}", source.grit, most)
+        jobs.append(_job(staging, len(jobs), work, settings, made_of))
+        if left == 0:
+            break
+    return jobs
+
+
+def _caption_jobs(
+    source: Source, spool: Spool, staging: Path, plan: Plan, settings: PrepareSettings
+) -> Iterator[Job]:
+    """A job for each thousand captions of the shuffled order."""
+    order = shuffled(spool.places, settings.seed)
+    for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
+        work = Captions(spool.file, source.images, order[start : start + SHARD_SAMPLES])
+        yield _job(staging, number, work, settings, [plan, SHARD_SAMPLES])
+
+
+def _job(
+    staging: Path, number: int, work: Captions | Tar, settings: PrepareSettings, made_of: list[Any]
+) -> Job:
+    decides = json.dumps([_MADE_BY, number, asdict(settings), made_of])
+    return Job(
+        shard=staging / _SHARDS / f"{number:05d}.tar",
+        note=staging / _NOTES / f"{number:05d}.json",
+        work=work,
+        settings=settings,
+        digest=hashlib.sha256(decides.encode()).hexdigest(),
+    )
+
+
+def _begin(staging: Path, plan: Plan, say: Callable[[str], None]) -> None:
+    """Make ready the folder of the work, and say what becomes of what is there."""
+    (staging / _SHARDS).mkdir(exist_ok=True)
+    try:
+        before = json.loads((staging / _PLAN).read_bytes())
+    except (OSError, ValueError):
+        before = None
+    finished = len(list((staging / _NOTES).glob("*.json")))
+    differences = _differences(before, plan) if isinstance(before, dict) else []
+    if differences:
+        (staging / _ENTRY).unlink(missing_ok=True)
+        say(f"{'; '.join(differences)}: what an earlier run left no longer fits and is made anew")
+    elif finished:
+        say(f"going on with what an earlier run left: {finished:,} shards are finished")
+    write_json(staging / _PLAN, plan)
+
+
+def _publish(staging: Path, out: Path, split: str, entry: dict[str, Any]) -> None:
+    """Put the finished split in its place; killed at any point, this is done again."""
+    manifest = read_manifest(out) or {}
+    splits = manifest.setdefault("splits", {})
+    if (staging / _SHARDS).is_dir():
+        clear(out / split, ".tar")
+        if splits.pop(split, None):
+            write_json(out / MANIFEST, manifest)
+        (staging / _SHARDS).rename(out / split)
+    splits[split] = entry
+    manifest.setdefault("source", "photos with captions and boxes")
+    write_json(out / MANIFEST, manifest)
+    shutil.rmtree(staging)
+
+
+def _plan_in(entry: dict[str, Any]) -> Plan:
+    """The plan that an entry of a manifest was made by."""
+    return {key: entry.get(key) for key in ("format", "settings", "images", "inputs", "made_by")}
+
+
+def _differences(before: Plan, now: Plan) -> list[str]:
+    """In words, what a plan has that another has not."""
+    old, new = before.get("settings") or {}, now["settings"]
+    found = [
+        f"{key} was {old.get(key)}, is {new.get(key)}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+    found += [
+        f"{key} was {before.get(key)}, is {now[key]}"
+        for key in ("format", "images", "made_by")
+        if before.get(key) != now[key]
+    ]
+    files = [
+        {item["file"]: item.get("bytes", item.get("sha256")) for item in plan.get("inputs") or []}
+        for plan in (before, now)
+    ]
+    changed = [name for name in files[0] | files[1] if files[0].get(name) != files[1].get(name)]
+    if changed:
+        others = f", and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+        found.append(f"{changed[0]} has changed{others}")
+    return found
+
+
+def _input(name: str, files: Sequence[Path]) -> dict[str, Any]:
+    """A file of the source, or a folder of many, with a digest."""
+    if len(files) == 1:
+        return {"file": name.encode(errors="replace").decode(), "sha256": sha256(files[0])}
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0{sha256(file)}\n".encode(errors="replace"))
+    return {"file": name, "files": len(files), "sha256": digest.hexdigest()}
 
 
 def _check_name(split: str) -> None:
@@ -139,138 +288,3 @@ def _check_name(split: str) -> None:
         raise ConfigError(
             f"split {split!r}: write a plain name of letters, digits and ._- with --split"
         )
-
-
-def _entry(
-    records_path: Path,
-    settings: PrepareSettings,
-    records: list[Record],
-    order: list[tuple[int, int]],
-    tally: Tally,
-    shards: list[ShardInfo],
-) -> dict[str, Any]:
-    """What the manifest says of a split."""
-    samples = sum(shard.samples for shard in shards)
-    entry = {
-        "source": records_path.name.encode(errors="replace").decode(),
-        "source_sha256": sha256(records_path),
-        "settings": asdict(settings),
-        "photos": len({record_id(records[index]) for index, _ in order} - tally.photos.keys()),
-        "samples": samples,
-        "samples_without_parts": tally.without_parts,
-        "parts": sum(shard.parts for shard in shards),
-        "skipped": tally.counts(),
-        "licences": sorted({str(record["license"]) for record in records if "license" in record}),
-        "shards": [asdict(shard) for shard in shards],
-    }
-    if samples == 0:
-        raise DataError(f"{records_path}: no usable caption; left out: {entry['skipped']}")
-    return entry
-
-
-def is_complete(records_path: Path, out: Path, split: str, settings: PrepareSettings) -> bool:
-    """Whether the split is already there, made from the same records by the same settings."""
-    entry = ((read_manifest(out) or {}).get("splits") or {}).get(split)
-    if not entry or entry.get("settings") != asdict(settings):
-        return False
-    return entry.get("source_sha256") == sha256(records_path) and all(
-        (out / split / shard["file"]).is_file() for shard in entry["shards"]
-    )
-
-
-def _run_all(
-    jobs: list[_Job], workers: int, tally: Tally, advance: Callable[[int], None]
-) -> list[ShardInfo]:
-    shards: dict[int, ShardInfo] = {}
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(workers, len(jobs))), mp_context=spawn) as pool:
-        waiting = {pool.submit(_write, job): index for index, job in enumerate(jobs)}
-        try:
-            for future in as_completed(waiting):
-                index = waiting[future]
-                shards[index], partial = future.result()
-                tally.add(partial)
-                advance(len(jobs[index].work))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [shards[index] for index in sorted(shards) if shards[index].samples]
-
-
-def _write(job: _Job) -> tuple[ShardInfo, Tally]:
-    tally = Tally()
-    info = write_shard(job.path, _samples(job, tally))
-    if info.samples == 0:
-        job.path.unlink()
-    return info, tally
-
-
-def _samples(job: _Job, tally: Tally) -> Iterator[Sample]:
-    settings = job.settings
-    for record, caption in job.work:
-        image = _open(job.folder, record, tally)
-        if image is None:
-            continue
-        size = record.get("orig_size") or image.size
-        parts = tuple(
-            Part(_encode(cut(image, corners), settings.part_side), text, name)
-            for text, name, corners in parts_of(record, caption, size, tally)
-        )
-        if not parts and settings.require_parts:
-            tally.captions["no usable box"] += 1
-            continue
-        tally.without_parts += not parts
-        text = record["captions"][caption].strip()
-        yield Sample(record_id(record), _encode(image, settings.side), text, parts)
-
-
-def _encode(image: Image.Image, side: int) -> bytes:
-    return encode_jpeg(resize(image, side, "letterbox"))
-
-
-def _open(folder: Path, record: Record, tally: Tally) -> Image.Image | None:
-    """The picture in the proportions of the true photo."""
-    path = find_image(folder, record["image"])
-    if path is None:
-        tally.photos[record_id(record)] = "image is not a path below the records' folder"
-        return None
-    try:
-        image = decode(path.read_bytes())
-        return unsquash(image, image.size, record.get("orig_size"))
-    except OSError:
-        tally.photos[record_id(record)] = "image file missing"
-    except ImageError:
-        tally.photos[record_id(record)] = "image unreadable"
-    return None
-
-
-def _order(records: list[Record], seed: int, tally: Tally) -> list[tuple[int, int]]:
-    """Every caption as (record, index), shuffled so that those of one photo lie apart."""
-    order = []
-    for number, record in enumerate(records):
-        for index, text in enumerate(record["captions"]):
-            if not isinstance(text, str) or not text.strip():
-                tally.captions["empty or not a text"] += 1
-            elif not is_text(text):
-                tally.captions["caption is not valid text"] += 1
-            else:
-                order.append((number, index))
-    random.Random(seed).shuffle(order)  # noqa: S311 - not for secrets
-    return order
-
-
-def _chunks(
-    records: list[Record], order: list[tuple[int, int]]
-) -> Iterator[tuple[tuple[Record, int], ...]]:
-    """The captions of each shard."""
-    for start in range(0, len(order), SHARD_SAMPLES):
-        chunk = order[start : start + SHARD_SAMPLES]
-        yield tuple((records[number], caption) for number, caption in chunk)
-
-
-def _forget(out: Path, split: str, manifest: dict[str, Any]) -> None:
-    """Take the split's shards off the disk, then the split out of the manifest."""
-    clear(out / split, ".tar")
-    if split in manifest.get("splits", {}):
-        del manifest["splits"][split]
-        write_json(out / MANIFEST, manifest)

@@ -10,6 +10,7 @@ names keep that for compatibility.
 
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,8 @@ def write_shard(path: Path, samples: Iterable[Sample]) -> ShardInfo:
                 count += 1
                 parts += len(sample.parts)
             stream.write(bytes(2 * _BLOCK))  # the end of a tar
+            stream.flush()
+            os.fsync(stream.fileno())  # whoever finds the name finds it whole, after any crash
         digest = sha256(temporary)
     return ShardInfo(path.name, count, parts, digest)
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ import webdataset as wds
 from PIL import Image
 
 from core.errors import ConfigError, DataError, StorageError
-from trainer.data.prepare import PrepareSettings, is_complete, prepare
-from trainer.data.records import Tally, parts_of, read_records
+from trainer.data.prepare import is_complete
+from trainer.data.records import Tally, parts_of, sound_record
 from trainer.data.sample import Part, Sample
+from trainer.data.samples import PrepareSettings
 from trainer.data.shard_writer import read_manifest, write_shard
+from trainer.data.sources.find import find_source
+from trainer.data.sources.source import Request, Source
 from trainer.storage import replacing
+
+Run = Callable[..., dict[str, Any]]
 
 SETTINGS = PrepareSettings(side=48, part_side=24)
 
@@ -32,15 +38,6 @@ def write_records(folder: Path, records: list[dict[str, Any]], name: str = "trai
 
 def write_photo(path: Path, size: tuple[int, int] = (120, 90), colour: str = "red") -> None:
     Image.new("RGB", size, colour).save(path)
-
-
-def run(
-    records: Path, out: Path, settings: PrepareSettings = SETTINGS, **more: Any
-) -> dict[str, Any]:
-    split = more.pop("split", records.stem)
-    return prepare(
-        records, out, split, settings, workers=more.pop("workers", 1), advance=lambda *_: None
-    )
 
 
 def read_shard(path: Path) -> list[dict[str, bytes]]:
@@ -56,11 +53,24 @@ def pixels(jpeg: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return np.asarray(image)
 
 
+def source_of(records: Path) -> Source:
+    return find_source(Request(str(records)))
+
+
+def record_with(boxes: list[dict[str, Any]]) -> dict[str, Any]:
+    captions = ["one", "two"]
+    record = sound_record({"image": "a.png", "captions": captions, "boxes": boxes}, "", Tally())
+    assert record is not None
+    return record
+
+
 def box(phrase: str, xyxy: list[float], **more: Any) -> dict[str, Any]:
     return {"phrase": phrase, "xyxy": xyxy, **more}
 
 
-def test_there_is_one_sample_per_caption_with_the_boxes_of_that_caption(tmp_path: Path) -> None:
+def test_there_is_one_sample_per_caption_with_the_boxes_of_that_caption(
+    tmp_path: Path, run: Run
+) -> None:
     write_photo(tmp_path / "a.png")
     boxes = [
         box("first", [0, 0, 0.5, 1], caption=0, name="dog"),
@@ -72,8 +82,9 @@ def test_there_is_one_sample_per_caption_with_the_boxes_of_that_caption(tmp_path
     )
     run(records, tmp_path / "out")
     samples = {s["child.txt"].decode(): s for s in read_shard(tmp_path / "out/train/00000.tar")}
-    assert json.loads(samples["one"]["json"]) == {"photo": "p", "names": ["dog", None]}
-    assert json.loads(samples["two"]["json"]) == {"photo": "p", "names": [None, None]}
+    one, two = (json.loads(samples[text]["json"]) for text in ("one", "two"))
+    assert (one["photo"], one["names"]) == ("p", ["dog", None])
+    assert (two["photo"], two["names"]) == ("p", [None, None])
     assert samples["one"]["parent000.txt"] == b"first"
     assert samples["one"]["parent001.txt"] == b"both"
     assert samples["two"]["parent000.txt"] == b"second"
@@ -81,14 +92,16 @@ def test_there_is_one_sample_per_caption_with_the_boxes_of_that_caption(tmp_path
 
 
 def test_a_box_is_kept_when_its_area_in_the_original_is_over_1024_pixels() -> None:
-    record = {"boxes": [box("exactly", [0, 0, 0.32, 0.32]), box("over", [0, 0, 0.33, 0.32])]}
+    record = record_with([box("exactly", [0, 0, 0.32, 0.32]), box("over", [0, 0, 0.33, 0.32])])
     tally = Tally()
     kept = parts_of(record, 0, (100, 100), tally)
     assert [text for text, _, _ in kept] == ["over"]
-    assert tally.boxes == {"area not over 1,024 px²": 1}
+    assert tally.counts() == {"boxes": {"area not over 1,024 px²": 1}}
 
 
-def test_the_area_is_measured_in_the_original_and_not_in_the_stored_image(tmp_path: Path) -> None:
+def test_the_area_is_measured_in_the_original_and_not_in_the_stored_image(
+    tmp_path: Path, run: Run
+) -> None:
     write_photo(tmp_path / "a.png", (40, 40))
     record = {"image": "a.png", "captions": ["c"], "boxes": [box("b", [0, 0, 0.5, 0.5])]}
     small = run(write_records(tmp_path, [record], "small"), tmp_path / "out")
@@ -99,26 +112,26 @@ def test_the_area_is_measured_in_the_original_and_not_in_the_stored_image(tmp_pa
 
 
 def test_a_text_seen_before_is_skipped_even_when_the_earlier_box_was_too_small() -> None:
-    record = {"boxes": [box("a dog", [0, 0, 0.1, 0.1]), box("a dog", [0, 0, 1, 1])]}
+    record = record_with([box("a dog", [0, 0, 0.1, 0.1]), box("a dog", [0, 0, 1, 1])])
     tally = Tally()
     assert parts_of(record, 0, (200, 200), tally) == []
-    assert tally.boxes == {"area not over 1,024 px²": 1, "text seen before": 1}
+    assert tally.counts() == {"boxes": {"area not over 1,024 px²": 1, "text seen before": 1}}
 
 
 def test_the_same_text_in_another_caption_is_not_seen_before() -> None:
-    record = {
-        "boxes": [box("a dog", [0, 0, 1, 1], caption=0), box("a dog", [0, 0, 1, 1], caption=1)]
-    }
+    record = record_with(
+        [box("a dog", [0, 0, 1, 1], caption=0), box("a dog", [0, 0, 1, 1], caption=1)]
+    )
     assert len(parts_of(record, 1, (200, 200), Tally())) == 1
 
 
 def test_corners_outside_the_image_are_brought_to_its_edge() -> None:
-    record = {"boxes": [box("b", [-0.2, 0.1, 1.4, 2])]}
+    record = record_with([box("b", [-0.2, 0.1, 1.4, 2])])
     assert parts_of(record, 0, (100, 100), Tally())[0][2] == (0.0, 0.1, 1.0, 1.0)
 
 
 def test_the_whole_and_its_parts_are_letterboxed_with_white_in_their_true_aspect(
-    tmp_path: Path,
+    tmp_path: Path, run: Run
 ) -> None:
     write_photo(tmp_path / "a.png", (100, 100), "black")  # squashed: the photo is 2 : 1
     record = {
@@ -139,7 +152,7 @@ def test_the_whole_and_its_parts_are_letterboxed_with_white_in_their_true_aspect
     assert (whole[0] > 230).all()
 
 
-def test_bad_records_boxes_and_images_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_bad_records_boxes_and_images_are_left_out_and_counted(tmp_path: Path, run: Run) -> None:
     write_photo(tmp_path / "good.png")
     (tmp_path / "torn.png").write_bytes((tmp_path / "good.png").read_bytes()[:60])
     boxes = [
@@ -174,7 +187,9 @@ def test_bad_records_boxes_and_images_are_left_out_and_counted(tmp_path: Path) -
     }
 
 
-def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(
+    tmp_path: Path, run: Run
+) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     write_photo(tmp_path / "outside.png")
@@ -197,8 +212,8 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(tmp_path: 
     assert (entry["samples"], entry["parts"]) == (2, 2)
     assert entry["skipped"] == {
         "photos": {
-            "id or license is not valid text": 1,
-            "image is not a path below the records' folder": 2,
+            "image, id or license is not valid text": 1,
+            "image is not a path below the images' folder": 2,
             "orig_size is beyond 1:100": 1,
         },
         "captions": {"caption is not valid text": 1},
@@ -206,7 +221,7 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(tmp_path: 
     }
 
 
-def test_a_split_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_a_split_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run) -> None:
     write_photo(tmp_path / "a.png")
     out = tmp_path / "out"
     records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
@@ -219,8 +234,8 @@ def test_a_split_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "train"]
 
 
-@pytest.mark.parametrize("split", ["../../evil", "a/b", ".hidden", "..", ""])
-def test_the_name_of_a_split_is_a_plain_one(tmp_path: Path, split: str) -> None:
+@pytest.mark.parametrize("split", ["../../evil", "a/b", ".hidden", ".."])
+def test_the_name_of_a_split_is_a_plain_one(tmp_path: Path, run: Run, split: str) -> None:
     write_photo(tmp_path / "a.png")
     records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
     with pytest.raises(ConfigError, match="plain name"):
@@ -235,7 +250,7 @@ def test_a_manifest_with_wrong_splits_is_a_data_error(tmp_path: Path, splits: st
 
 
 def test_captions_without_parts_are_kept_and_counted_unless_parts_are_required(
-    tmp_path: Path,
+    tmp_path: Path, run: Run
 ) -> None:
     write_photo(tmp_path / "a.png")
     boxes = [box("b", [0, 0, 1, 1], caption=0)]
@@ -243,38 +258,50 @@ def test_captions_without_parts_are_kept_and_counted_unless_parts_are_required(
         tmp_path, [{"image": "a.png", "captions": ["one", "two"], "boxes": boxes}]
     )
     kept = run(records, tmp_path / "kept")
-    strict = run(records, tmp_path / "strict", PrepareSettings(48, 24, require_parts=True))
+    strict = run(records, tmp_path / "strict", require_parts=True)
     assert (kept["samples"], kept["samples_without_parts"]) == (2, 1)
     assert (strict["samples"], strict["skipped"]["captions"]) == (1, {"no usable box": 1})
 
 
-def test_a_line_that_is_not_json_is_named_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"image": "a.png"}\n\n{"image": \n')
-    with pytest.raises(DataError, match=r"records\.jsonl, line 3: not JSON"):
-        list(read_records(path))
+def test_a_line_that_is_no_record_is_counted_and_the_first_is_named(
+    tmp_path: Path, run: Run
+) -> None:
+    write_photo(tmp_path / "a.png")
+    lines = [
+        b'{"image": "a.png", "captions": ["fine"]}',
+        b"",
+        b'{"image": ',
+        b"[1, 2]",
+        b"[" * 100_000,
+        b'{"image": "a.png", "captions": ["x"], "id": ' + b"1" * 5_000 + b"}",
+        b"\xff\xfe",
+    ]
+    (tmp_path / "train.jsonl").write_bytes(b"\n".join(lines))
+    entry = run(tmp_path / "train.jsonl", tmp_path / "out")
+    assert entry["samples"] == 1
+    assert entry["skipped"] == {"photos": {"line is not JSON": 4, "not a JSON object": 1}}
+    assert entry["first_skipped"]["photos: line is not JSON"] == "line 3"
 
 
-def test_a_line_that_is_not_an_object_is_named_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text("[1, 2]\n")
-    with pytest.raises(DataError, match="line 1: not a JSON object"):
-        list(read_records(path))
+def test_a_mark_before_the_first_record_is_no_part_of_it(tmp_path: Path, run: Run) -> None:
+    write_photo(tmp_path / "a.png")
+    (tmp_path / "train.jsonl").write_bytes(b'\xef\xbb\xbf{"image": "a.png", "captions": ["fine"]}')
+    assert run(tmp_path / "train.jsonl", tmp_path / "out")["samples"] == 1
 
 
-def test_a_missing_file_of_records_is_a_data_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        list(read_records(tmp_path / "none.jsonl"))
+def test_a_missing_file_of_records_is_a_data_error(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        run(tmp_path / "none.jsonl", tmp_path / "out", format="jsonl")
 
 
-def test_records_of_which_nothing_can_be_used_are_a_data_error(tmp_path: Path) -> None:
+def test_records_of_which_nothing_can_be_used_are_a_data_error(tmp_path: Path, run: Run) -> None:
     records = write_records(tmp_path, [{"image": "missing.png", "captions": ["one"]}])
     with pytest.raises(DataError, match="no usable caption"):
         run(records, tmp_path / "out")
 
 
 def test_the_order_is_shuffled_and_the_same_for_any_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.data.prepare.SHARD_SAMPLES", 7)
     write_photo(tmp_path / "a.png")
@@ -298,7 +325,7 @@ def test_the_order_is_shuffled_and_the_same_for_any_number_of_workers(
     assert neighbours < 15  # 32 if the captions of a photo stayed together
 
 
-def test_the_manifest_gathers_the_splits_of_a_folder(tmp_path: Path) -> None:
+def test_the_manifest_gathers_the_splits_of_a_folder(tmp_path: Path, run: Run) -> None:
     write_photo(tmp_path / "a.png")
     record = {"image": "a.png", "captions": ["one"], "license": "CC0"}
     for name in ("train", "val"):
@@ -309,24 +336,24 @@ def test_the_manifest_gathers_the_splits_of_a_folder(tmp_path: Path) -> None:
     assert manifest["splits"]["val"]["licences"] == ["CC0"]
 
 
-def test_a_split_is_complete_until_records_or_settings_change(tmp_path: Path) -> None:
+def test_a_split_is_complete_until_records_or_settings_change(tmp_path: Path, run: Run) -> None:
     write_photo(tmp_path / "a.png")
     records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
     out = tmp_path / "out"
-    assert not is_complete(records, out, "train", SETTINGS)
+    assert not is_complete(source_of(records), out, SETTINGS)
     run(records, out)
-    assert is_complete(records, out, "train", SETTINGS)
-    assert not is_complete(records, out, "train", PrepareSettings(side=64, part_side=24))
+    assert is_complete(source_of(records), out, SETTINGS)
+    assert not is_complete(source_of(records), out, PrepareSettings(side=64, part_side=24))
     write_records(tmp_path, [{"image": "a.png", "captions": ["two"]}])
-    assert not is_complete(records, out, "train", SETTINGS)
+    assert not is_complete(source_of(records), out, SETTINGS)
 
 
-def test_a_limit_counts_photos(tmp_path: Path) -> None:
+def test_a_limit_counts_photos(tmp_path: Path, run: Run) -> None:
     write_photo(tmp_path / "a.png")
     records = write_records(
         tmp_path, [{"id": str(i), "image": "a.png", "captions": ["x", "y"]} for i in range(5)]
     )
-    entry = run(records, tmp_path / "out", PrepareSettings(48, 24, limit=2))
+    entry = run(records, tmp_path / "out", limit=2)
     assert (entry["photos"], entry["samples"]) == (2, 4)
 
 
@@ -362,7 +389,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert target.read_text() == "old"
 
 
-def test_the_folder_of_the_photos_themselves_is_never_cleared(tmp_path: Path) -> None:
+def test_the_folder_of_the_photos_themselves_is_never_cleared(tmp_path: Path, run: Run) -> None:
     """Photos in X/test, records in X/test.jsonl, and --out X: the split would take their place."""
     (tmp_path / "test").mkdir()
     write_photo(tmp_path / "test" / "a.png")

@@ -1,0 +1,158 @@
+"""A picture, a caption and boxes -> what a shard holds of them, in either layout.
+
+``stored``: the whole and every part as squares of their own, letterboxed with white, which is
+the layout of HyCoCLIP's processed GRIT (arXiv:2410.06912). ``boxes``: the whole in its own
+proportions, and parts as boxes that are cut out when they are loaded.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from core.errors import ImageError
+from core.evaluation.pictures import unsquash
+from core.image import decode, letterbox_place, resize
+from trainer.data.records import Record, Tally, parts_of, whole_pixels
+from trainer.data.sample import Corners, Part, Sample
+from trainer.data.shard_writer import encode_jpeg
+
+_DIGITS = 6  # of a box: a thousandth of a pixel
+_MOST_BYTES = 3  # of a JPEG's pixel: a file with more carries something else
+_MOST_STRETCH = 0.02  # that rounding to whole pixels explains
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What decides the bytes of a split, besides its source.
+
+    Attributes:
+        side: Height and width of a whole in pixels; with ``boxes``, its longest side at most.
+        part_side: Height and width of a stored part.
+        crops: The layout.
+        seed: Of the order of the samples.
+        limit: Most photos to read; None for all.
+        require_parts: Leave out captions to which no usable box belongs, as GRIT does.
+    """
+
+    side: int = 224
+    part_side: int = 224
+    crops: Literal["stored", "boxes"] = "stored"
+    seed: int = 0
+    limit: int | None = None
+    require_parts: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded picture in its true proportions, and its file where that holds the same."""
+
+    image: Image.Image
+    file: bytes | None
+
+
+def open_picture(record: Record, data: bytes) -> Picture:
+    """The picture of a record; one that was stored squashed is brought back to ``orig_size``.
+
+    Raises:
+        ImageError: It cannot be used; the message is the reason alone, of which there are few.
+    """
+    try:
+        stored = decode(data)
+        image = unsquash(stored, stored.size, record.get("orig_size"))
+    except ImageError as error:
+        raise ImageError("image unreadable") from error
+    if record.get("true_size") and not _is_like(image.size, record["true_size"]):
+        raise ImageError("image is not in the proportions of the photo that was annotated")
+    return Picture(image, data if image is stored else None)
+
+
+def make_sample(
+    record: Record, caption: int, picture: Picture, settings: PrepareSettings, tally: Tally
+) -> Sample | None:
+    """One caption with its picture and parts; None, and counted, where it has no part but must.
+
+    Args:
+        record: A sound one.
+        caption: Index of the caption.
+        picture: The record's.
+        settings: Sizes and layout.
+        tally: Counts what is left out.
+    """
+    image = picture.image
+    size = record.get("true_size") or record.get("orig_size") or image.size
+    parts = parts_of(record, caption, size, tally)
+    if not parts and settings.require_parts:
+        tally.skip("captions", "no usable box", record["id"])
+        return None
+    tally.without_parts += not parts
+    text = record["captions"][caption].strip()
+    if settings.crops == "boxes":
+        whole = _in_proportion(picture, settings.side)
+        cut = tuple(
+            Part(None, phrase, name, _fraction(_crop_box(corners, image.size), image.size))
+            for phrase, name, corners in parts
+        )
+        return Sample(record["id"], whole, text, cut)
+    whole = _square(image, settings.side)
+    return Sample(
+        record["id"],
+        whole,
+        text,
+        tuple(_stored_part(image, *part, settings) for part in parts),
+    )
+
+
+def _stored_part(
+    image: Image.Image, phrase: str, name: str | None, corners: Corners, settings: PrepareSettings
+) -> Part:
+    """A crop, and where it lies in the letterboxed whole."""
+    box = _crop_box(corners, image.size)
+    left, top, across, down = letterbox_place(*image.size, settings.side)
+    x0, y0, x1, y1 = _fraction(box, image.size)
+    place = (
+        round((left + x0 * across) / settings.side, _DIGITS),
+        round((top + y0 * down) / settings.side, _DIGITS),
+        round((left + x1 * across) / settings.side, _DIGITS),
+        round((top + y1 * down) / settings.side, _DIGITS),
+    )
+    return Part(_square(image.crop(box), settings.part_side), phrase, name, place)
+
+
+def _crop_box(corners: Corners, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Whole pixels of a picture that may be smaller than the original: at least one."""
+    left, top, right, bottom = whole_pixels(corners, size)
+    left, top = min(left, size[0] - 1), min(top, size[1] - 1)
+    return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def _fraction(box: tuple[int, int, int, int], size: tuple[int, int]) -> Corners:
+    left, top, right, bottom = (
+        round(edge / size[axis % 2], _DIGITS) for axis, edge in enumerate(box)
+    )
+    return left, top, right, bottom
+
+
+def _square(image: Image.Image, side: int) -> bytes:
+    return encode_jpeg(resize(image, side, "letterbox"))
+
+
+def _in_proportion(picture: Picture, side: int) -> bytes:
+    """JPEG of a picture with its longest side at most ``side``; a file that is one stays."""
+    image, file = picture.image, picture.file
+    width, height = image.size
+    longest = max(image.size)
+    if longest > side:
+        scale = side / longest
+        smaller = max(1, round(width * scale)), max(1, round(height * scale))
+        return encode_jpeg(np.asarray(image.resize(smaller, Image.Resampling.BICUBIC)))
+    if file and file[:3] == b"\xff\xd8\xff" and len(file) <= _MOST_BYTES * width * height:
+        return file
+    return encode_jpeg(np.asarray(image))
+
+
+def _is_like(stored: tuple[int, int], true: list[float]) -> bool:
+    """Whether a picture can be the true one, made smaller: img2dataset may pad or cut instead."""
+    expected = stored[1] * true[0] / true[1]
+    return abs(stored[0] - expected) <= 2 + _MOST_STRETCH * expected
