@@ -98,8 +98,8 @@ def test_what_training_would_leave_out_is_said() -> None:
 def test_a_page_takes_any_sample(tmp_path: Path) -> None:
     """Letters that no font has, mathematics, marks of Rich, many parts, bad ones, long texts."""
     texts = [
-        "犬が浜辺を走る。" * 9, "🐕🏖️ a dog 👩‍👩‍👧 at sea", "כלב רץ על החוף كلب", "$x^2 [bold]{\\frac",
-        "\0\a\x1b[31m", "word" * 99, "a " * 300, "\u0301\u200f",
+        "犬が浜辺を走る。" * 9, "🐕🏖️ a dog 👩‍👩‍👧 at sea", "כלב רץ על החוף كلب",
+        "$x^2 [bold]{\\frac", "\0\a\x1b[31m", "word" * 99, "a " * 300, "\u0301\u200f",
     ]  # fmt: skip
     place = (0.1, 0.1, 0.4, 0.9)
     parts = tuple(Part(None, text, None, place) for text in texts * 3)
