@@ -15,7 +15,7 @@ from core.bundle import sha256
 from core.errors import ImageError
 from core.evaluation.records import find_image
 from core.image import ImageLimits
-from trainer.data.records import Tally, sound_captions, sound_record
+from trainer.data.records import Tally, sound_record
 from trainer.data.sample import Sample
 from trainer.data.samples import PrepareSettings, make_sample, open_picture
 from trainer.data.shard_writer import ShardInfo, write_shard
@@ -146,7 +146,7 @@ def _of_tar(
         report(end - reached)
         reached = end
         record = sound_record(found, found["id"], tally)
-        if not record or not sound_captions(record, record["id"], tally):
+        if record is None:
             continue
         try:
             picture = open_picture(record, data)

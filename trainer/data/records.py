@@ -65,7 +65,7 @@ class Tally:
 def sound_record(found: Any, where: str, tally: Tally) -> Record | None:
     """What can be used of a record; None, and counted under ``where``, if that is nothing.
 
-    Captions keep their index: those that cannot be used are left out by `sound_captions`.
+    Captions keep their index; ``usable`` has the indices of those that can be used.
     """
     record = found if isinstance(found, dict) else {}
     image, captions, size = record.get("image"), record.get("captions"), record.get("orig_size")
@@ -82,27 +82,21 @@ def sound_record(found: Any, where: str, tally: Tally) -> Record | None:
     elif not is_text(str(record.get("id")) + str(record.get("license")) + image):
         fault = "image, id or license is not valid text"
     else:
+        usable = _sound_captions(captions, where, tally)
+        if not usable:
+            return None
         kept = {key: record[key] for key in ("captions", "orig_size", "license") if key in record}
-        kept |= {"id": str(record.get("id") or image)[:_LONGEST_ID], "image": image}
+        kept |= {
+            "usable": usable,
+            "id": str(record.get("id") or image)[:_LONGEST_ID],
+            "image": image,
+        }
         true_size = record.get("true_size")
         if true_size and _is_size(true_size) and not _is_strip(true_size):
             kept["true_size"] = true_size
         return kept | {"boxes": _sound_boxes(record, where, tally)}
     tally.skip("photos", fault, where)
     return None
-
-
-def sound_captions(record: Record, where: str, tally: Tally) -> list[int]:
-    """Indices of the captions that can be used; others are counted."""
-    kept = []
-    for index, text in enumerate(record["captions"]):
-        if not isinstance(text, str) or not text.strip():
-            tally.skip("captions", "empty or not a text", where)
-        elif not is_text(text):
-            tally.skip("captions", "caption is not valid text", where)
-        else:
-            kept.append(index)
-    return kept
 
 
 def parts_of(
@@ -172,6 +166,19 @@ def printable(text: str) -> str:
 
 def _count(counts: dict[str, int], what: str, more: int) -> None:
     counts[what] = counts.get(what, 0) + more
+
+
+def _sound_captions(captions: list[Any], where: str, tally: Tally) -> list[int]:
+    """Indices of the captions that can be used; others are counted."""
+    usable = []
+    for index, text in enumerate(captions):
+        if not isinstance(text, str) or not text.strip():
+            tally.skip("captions", "empty or not a text", where)
+        elif not is_text(text):
+            tally.skip("captions", "caption is not valid text", where)
+        else:
+            usable.append(index)
+    return usable
 
 
 def _sound_boxes(record: Record, where: str, tally: Tally) -> list[dict[str, Any]]:

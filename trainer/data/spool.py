@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
-from trainer.data.records import Record, Tally, sound_captions, sound_record
+from trainer.data.records import Record, Tally, sound_record
 from trainer.data.sources.source import Source
 
 _MOST_LICENCES = 1_000
@@ -52,10 +52,9 @@ def write_spool(source: Source, file: Path, limit: int | None, tally: Tally) -> 
     with file.open("wb") as lines:
         for where, found in islice(source.read(tally), limit):
             record = sound_record(found, where, tally)
-            captions = sound_captions(record, where, tally) if record else []
-            if not record or not captions:
+            if record is None:
                 continue
-            for place, caption in enumerate(captions):
+            for place, caption in enumerate(record["usable"]):
                 places.extend((lines.tell(), caption, place == 0))
             if "license" in record and len(licences) < _MOST_LICENCES:
                 licences.add(str(record["license"]))
