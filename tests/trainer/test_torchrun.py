@@ -129,6 +129,36 @@ def test_a_broken_picture_that_is_the_share_of_a_process_is_left_out_and_a_failu
     assert losses == pytest.approx([loss for _, loss in reported(alone.folder)], rel=1e-4)
 
 
+def test_two_processes_share_stored_features_and_one_of_them_computes_these(
+    recipe: Recipe, shards: Path, tmp_path: Path
+) -> None:
+    write_shard(shards / "00002.tar", [Sample("bad", b"no picture", "a caption", ())])
+    frozen = without_batch_norm(
+        recipe,
+        image_tower={"frozen": True},
+        optim={"batch_size": 2, "steps": 12, "warmup_steps": 2},  # one of 12 has the broken picture
+        run={"out": tmp_path / "alone", "eval_every": 12, "save_every": 12},
+    )
+    train(frozen, Console(file=StringIO()))
+    together = without_batch_norm(
+        frozen,
+        image_tower={"frozen": True},
+        data={"features": tmp_path / "features"},
+        run={"out": tmp_path / "together"},
+    )
+    with two_processes(together, tmp_path) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert output.count("were computed now") == 1
+    for split in ("train", "val"):
+        alone = reported(tmp_path / "alone", split)
+        for (step, expected), (same_step, loss) in zip(
+            alone, reported(together.folder, split), strict=True
+        ):
+            assert step == same_step
+            assert loss == pytest.approx(expected, rel=1e-3)
+
+
 def test_an_environment_that_names_no_other_process_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
