@@ -45,12 +45,14 @@ def members(data: "bytes | mmap.mmap", path: Path) -> Iterator[Member]:
         if kind in b"0\0":
             if not long_name:
                 head = position
-                long_name = _short_name(name, magic, prefix, f"{path}, byte {position}")
+                if prefix[0] and magic[5] == 0:  # GNU keeps times there
+                    name = prefix.rstrip(b"\0") + b"/" + name.partition(b"\0")[0]
+                long_name = _decoded(name, path)
             yield long_name, start, size, head
             long_name = ""
         elif kind in b"Lx":  # GNU's and POSIX's way to give the next member a long name
             head = head if long_name else position
-            long_name = _long_name(kind, data[start : start + size], str(path)) or long_name
+            long_name = _long_name(kind, data[start : start + size], path) or long_name
         position = start + padded(size)
 
 
@@ -69,22 +71,15 @@ def padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _short_name(name: bytes, magic: bytes, prefix: bytes, where: str) -> str:
-    name = name.partition(b"\0")[0]
-    if prefix[0] and magic[5:6] == b"\0":  # GNU keeps times there
-        name = prefix.rstrip(b"\0") + b"/" + name
-    return _decoded(name, where)
-
-
-def _long_name(kind: bytes, content: bytes, where: str) -> str:
+def _long_name(kind: bytes, content: bytes, path: Path) -> str:
     if kind == b"L":
-        return _decoded(content.rstrip(b"\0"), where)
+        return _decoded(content, path)
     found = re.search(rb"\d+ path=([^\n]*)\n", content)
-    return _decoded(found[1], where) if found else ""
+    return _decoded(found[1], path) if found else ""
 
 
-def _decoded(name: bytes, where: str) -> str:
+def _decoded(name: bytes, path: Path) -> str:
     try:
-        return name.decode("utf-8")
+        return name.partition(b"\0")[0].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: the name {name!r} is not UTF-8") from error
+        raise DataError(f"{path}: the name {name!r} is not UTF-8") from error
