@@ -91,7 +91,7 @@ def _say(console: Console, found: "Scan") -> None:
         console.print(f"broken: {shard}: {why}", style="red", markup=False, soft_wrap=True)
     if found.broken:
         console.print(
-            f"{len(found.broken):,} of {found.shards:,} shards are broken; "
+            f"{_many(len(found.broken), 'shard')} of {found.shards:,} broken; "
             "`hyper3 data check` says more"
         )
 
@@ -127,7 +127,7 @@ def show(
     found = named(paths, sample) if sample else some_of(paths, count, rng)
     panels = [panel_of(each, options, rng) for each in found]
     write_page(out, panels)
-    console.print(f"{out}: {len(panels)} samples", markup=False, soft_wrap=True)
+    console.print(f"{out}: {_many(len(panels), 'sample')}", markup=False, soft_wrap=True)
     for panel in panels:
         for fault in panel.faults:
             console.print(f"  {panel.title}: {fault}", style="red", markup=False, soft_wrap=True)
@@ -170,12 +170,12 @@ def check(
         write_json(json, as_json(reports))
     samples = sum(report.samples for report in reports)
     broken = [report for report in reports if report.faults]
-    held = f"{len(reports):,} shards with {samples:,} samples"
+    held = f"{_many(len(reports), 'shard')} with {_many(samples, 'sample')}"
     if not broken:
         console.print(f"{held}: all sound" + (" (pictures were not decoded)" if quick else ""))
         return
     console.print(by_shard(broken), by_reason(broken))
-    console.print(f"{held}: {len(broken):,} shards have faults")
+    console.print(f"{held}: faults in {_many(len(broken), 'shard')}")
     raise typer.Exit(1)
 
 
@@ -192,6 +192,10 @@ def _shown(name: str, value: float | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}" if name.endswith("mean") else f"{value:.2%}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _progress(console: Console) -> Progress:

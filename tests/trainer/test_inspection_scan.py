@@ -124,4 +124,10 @@ def test_the_command_prints_figures_beside_the_papers(shards: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "13,149,251" in result.output
     assert "00002.tar: cannot be read" in result.output
-    assert "1 of 3 shards are broken" in result.output
+    assert "1 shard of 3 broken" in result.output
+
+
+def test_a_data_sets_folder_is_answered_with_those_of_its_splits(shards: Path) -> None:
+    result = CliRunner().invoke(build_app(), ["data", "scan", str(shards.parent)])
+    assert isinstance(result.exception, DataError)
+    assert f"name one of {shards}" in str(result.exception)

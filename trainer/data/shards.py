@@ -70,7 +70,11 @@ def find_shards(pattern: str) -> list[Path]:
     if missing:
         raise DataError(f"{missing[0]}: no such shard (from {pattern!r})")
     if not found:
-        raise DataError(f"{pattern}: no shards (*.tar) here; make some with `hyper3 data prepare`")
+        below = sorted({str(tar.parent) for tar in Path(pattern).glob("*/*.tar")})
+        remedy = (
+            f"name one of {', '.join(below[:5])}" if below else "`hyper3 data prepare` makes some"
+        )
+        raise DataError(f"{pattern}: no shards (*.tar) here; {remedy}")
     return found
 
 
