@@ -100,7 +100,7 @@ def see(recipe: Recipe, tower: nn.Module, device: torch.device, squares: list[Pi
     images = normalise(to_float(torch.from_numpy(np.stack(squares)).to(device)), recipe.data)
     with torch.autocast(device.type, torch.bfloat16, enabled=_rounds(recipe, device)):
         feature, patches = tower(images)
-    kept = Seen(feature.cpu().half(), patches.cpu().half())
+    kept = Seen(feature.half().cpu(), patches.half().cpu())
     if not all(values.isfinite().all() for values in kept):
         raise DataError(
             "a feature of the image tower is not finite, or over 65,504, which half precision "

@@ -24,6 +24,7 @@ from core.image import Pixels
 from core.lock import take_lock
 from trainer.config import Recipe
 from trainer.data.features import (
+    BROKEN,
     Features,
     Pictures,
     Stored,
@@ -103,13 +104,18 @@ def _missing(store: Store, used: Used, pictures: Pictures) -> npt.NDArray[np.boo
         ``(2, pictures)``: by feature and by patches.
     """
     keys = pictures.keys
-    sound = ~np.isin(keys, np.array(list(read_broken(store.folder)), keys.dtype))
+    sound = ~_is_broken(store, pictures)
     parts = store.recipe.needed.max_parts > 0
     feature = pictures.of(used.samples, parts=parts) & sound & (store.feature.find(keys) < 0)
     patches = np.zeros_like(feature)
     if store.patches:
         patches = pictures.of(used.samples, parts=False) & sound & (store.patches.find(keys) < 0)
     return np.stack([feature, patches])
+
+
+def _is_broken(store: Store, pictures: Pictures) -> npt.NDArray[np.bool_]:
+    """Which pictures have been found impossible to decode."""
+    return np.isin(pictures.keys, np.array(list(read_broken(store.folder)), pictures.keys.dtype))
 
 
 def _look(index: ShardIndex, folder: Path, console: Console) -> Pictures:
@@ -197,6 +203,7 @@ def _append(
     sound: dict[int, Pixels],
     writers: Sequence[Writer],
 ) -> None:
+    """One batch through the tower; each table gets the rows that it lacks."""
     seen = see(store.recipe, store.tower, store.device, list(sound.values()))
     places = np.array(list(sound))
     for writer, values, lacking in zip(writers, seen, missing, strict=False):
@@ -244,6 +251,11 @@ def _tell(store: Store, features: Sequence[Features], computed: int, console: Co
         f"what the frozen image tower gives for {(rows >= 0).sum():,} pictures is in "
         f"{store.folder} ({decimal(size)}); {computed:,} were computed now"
     )
+    broken = {key for one in features for key in one.pictures.keys[_is_broken(store, one.pictures)]}
+    if broken:
+        console.print(
+            f"[yellow]{len(broken):,} pictures cannot be decoded[/]: {store.folder / BROKEN} says why"
+        )
 
 
 def _bar(console: Console) -> Progress:

@@ -340,6 +340,7 @@ def test_broken_pictures_are_left_out_and_counted_as_ever(
     train(changed(kept, optim={"batch_size": 28, "steps": 2}, run={"out": kept.folder / "again"}),
           out := console())  # fmt: skip
     assert "0 were computed now" in said(out)  # what is broken is remembered
+    assert "2 pictures cannot be decoded" in said(out)
 
 
 def test_a_disk_that_cannot_hold_the_features_is_named_before_anything_is_computed(

@@ -8,7 +8,7 @@
                        feature.keys  a digest of 16 bytes for each row
                        feature.f16   the rows, half precision
                        patches.*     the same, of whole pictures
-                       broken.jsonl  pictures that cannot be decoded, and why
+                       broken.json   pictures that cannot be decoded, and why
 
 A key is a digest of a picture's JPEG, and of its box where it is cut when it is loaded: captions
 of a photo share its row, and so do runs and systems whose tower is the same.
@@ -33,8 +33,9 @@ from trainer.data.pictures import WHOLE
 from trainer.data.sample import Part
 from trainer.data.shards import ShardIndex, read_sample
 from trainer.data.table import KEY_BYTES, Half, Keys, Table, key_at
-from trainer.storage import replacing
+from trainer.storage import replacing, write_json
 
+BROKEN = "broken.json"
 _UNUSED = b""  # in the place of the key of a part without a text
 
 
@@ -102,8 +103,9 @@ class Features:
         start, end = self.pictures.first[number : number + 2]
         shown = self.pictures.shown[start:end]
         wanted = shown[[0, *(1 + part for part in parts)]]
-        for picture in wanted[self.feature.rows[wanted] < 0]:
-            raise BrokenImage(self.broken[key_at(self.pictures.keys, picture)])
+        absent = wanted[self.feature.rows[wanted] < 0]
+        if len(absent):
+            raise BrokenImage(self.broken[key_at(self.pictures.keys, absent[0])])
         patches = self.patches.of(shown[0]) if self.patches else np.empty((0, 0), np.float16)
         return [self.feature.of(picture) for picture in wanted], patches
 
@@ -183,20 +185,12 @@ def _file(index: ShardIndex, folder: Path) -> Path:
 
 
 def read_broken(folder: Path) -> dict[bytes, str]:
-    """Why pictures could not be decoded, by key; a line that was cut off is none."""
-    found: dict[bytes, str] = {}
-    file = folder / "broken.jsonl"
-    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-        try:
-            key, why = json.loads(line)
-            found[bytes.fromhex(key)] = why
-        except ValueError:
-            continue
-    return found
+    """Why pictures could not be decoded, by key."""
+    file = folder / BROKEN
+    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return {bytes.fromhex(key): why for key, why in found.items()}
 
 
 def write_broken(folder: Path, broken: dict[bytes, str]) -> None:
     """Keep why pictures could not be decoded."""
-    lines = [json.dumps([key.hex(), why]) + "\n" for key, why in broken.items()]
-    with replacing(folder / "broken.jsonl") as temporary:
-        temporary.write_text("".join(lines), "utf-8")
+    write_json(folder / BROKEN, {key.hex(): why for key, why in broken.items()})
