@@ -254,7 +254,8 @@ def _tell(store: Store, features: Sequence[Features], computed: int, console: Co
     broken = {key for one in features for key in one.pictures.keys[_is_broken(store, one.pictures)]}
     if broken:
         console.print(
-            f"[yellow]{len(broken):,} pictures cannot be decoded[/]: {store.folder / BROKEN} says why"
+            f"[yellow]{len(broken):,} pictures cannot be decoded[/]: {store.folder / BROKEN} "
+            "says why"
         )
 
 
