@@ -122,6 +122,7 @@ def _make(
     advance: Callable[[int, int], None],
 ) -> dict[str, Any]:
     """Make every shard that is not there, and the split's entry."""
+    (staging / _SHARDS).mkdir(exist_ok=True)
     tally = Tally()
     spool = None
     jobs: Iterable[Job]
@@ -214,7 +215,6 @@ def _job(
 
 def _begin(staging: Path, plan: Plan, say: Callable[[str], None]) -> None:
     """Make ready the folder of the work, and say what becomes of what is there."""
-    (staging / _SHARDS).mkdir(exist_ok=True)
     try:
         before = json.loads((staging / _PLAN).read_bytes())
     except (OSError, ValueError):
