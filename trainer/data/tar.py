@@ -13,8 +13,10 @@ BLOCK = 512  # bytes: the unit of a tar
 Member = tuple[str, int, int, int]
 """Name, start and size of a regular file of a tar, and where its first header stands."""
 
-# Of a header: name, size, kind, "ustar" and what follows it, prefix of the name.
-_FIELDS = struct.Struct("100s24x12s20xs100x8s80x155s12x")
+# Of a header: name, size, kind, "ustar" and what ends it, prefix of the name.
+_FIELDS = struct.Struct("100s24x12s20xs100x6s82x155s12x")
+_POSIX, _GNU = b"ustar\0", b"ustar "
+_MAGIC = frozenset((_POSIX, _GNU))
 
 
 def members(data: "bytes | mmap.mmap", path: Path) -> Iterator[Member]:
@@ -31,7 +33,7 @@ def members(data: "bytes | mmap.mmap", path: Path) -> Iterator[Member]:
     head, long_name = 0, ""
     while position + BLOCK <= length:
         name, digits, kind, magic, prefix = _FIELDS.unpack_from(data, position)
-        if magic[:5] != b"ustar":
+        if magic not in _MAGIC:
             if not data[position : position + BLOCK].strip(b"\0"):
                 return
             raise DataError(f"{path}: no tar header at byte {position}")
@@ -45,7 +47,7 @@ def members(data: "bytes | mmap.mmap", path: Path) -> Iterator[Member]:
         if kind in b"0\0":
             if not long_name:
                 head = position
-                if prefix[0] and magic[5] == 0:  # GNU keeps times there
+                if prefix[0] and magic == _POSIX:  # GNU keeps times there
                     name = prefix.rstrip(b"\0") + b"/" + name.partition(b"\0")[0]
                 long_name = _decoded(name, path)
             yield long_name, start, size, head

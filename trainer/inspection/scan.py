@@ -147,15 +147,15 @@ def scan_shard(path: Path) -> ShardScan:
 
 def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[int | None, bytes]]:
     """The parts of each whole sample, None where they are no number, and its JSON."""
-    current, about = "", b""
+    stem, about = "\0", b""
     count: int | None = 0
     is_sample = False
     for name, start, size, _ in members(data, path):
-        key, kind = key_and_kind(name)
-        if key != current:
+        if not name.startswith(stem):  # of another sample
             if is_sample:
                 yield count, about
-            current, count, about, is_sample = key, 0, b"", False
+            stem, count, about, is_sample = f"{key_and_kind(name)[0]}.", 0, b"", False
+        kind = name[len(stem) :]
         if kind == "numparents.txt":
             count, is_sample = _number(data[start : start + size]), True
         elif kind == "json":
