@@ -21,7 +21,7 @@ from trainer.optim import build_optimizer
 from trainer.start import begin
 from trainer.step import Training
 
-Begin = Callable[..., tuple[DualEncoder, str]]
+Begin = Callable[..., tuple[Any, str]]
 
 VIT = {"image_size": 32, "layers": 12, "width": 192, "head_width": 64, "patch_size": 16}
 PLAIN = {"no_ln_pre": True, "norm_kwargs": {"eps": 1e-6}}  # as timm has its ViTs
@@ -73,7 +73,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> None:
 def start(recipe: Recipe) -> Begin:
     """A fresh model of the recipe, begun, and what was told."""
 
-    def build(init: object = None, **sections: dict[str, Any]) -> tuple[DualEncoder, str]:
+    def build(init: object = None, **sections: dict[str, Any]) -> tuple[Any, str]:
         values = recipe.model_dump(mode="json")
         values["text_tower"] |= {"layers": 2, "context_length": 20}
         values["model"] |= {"dim": 24}
