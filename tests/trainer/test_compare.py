@@ -1,0 +1,243 @@
+"""`hyper3 compare`: trained once, measured alike, and what fails spoils nothing else."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError, DataError, StorageError
+from core.evaluation.result import read_results
+from core.lock import take_lock
+from trainer.compare.plan import read_plan, rows, runs, shipped
+from trainer.compare.run import compare
+from trainer.config import Recipe, load_recipe
+
+SYSTEMS = """\
+recipe = "tiny.toml"
+seeds = 2
+on = ["{records}"]
+
+[systems.clip.objective]
+kind = "clip"
+
+[systems.meru.objective]
+kind = "meru"
+"""
+
+TINY = """\
+name = "tiny"
+data = {{ train = "{shards}", side = 32, workers = 0 }}
+image_tower = {{ kind = "conv", widths = [8, 16] }}
+text_tower = {{ width = 32, layers = 1, heads = 2 }}
+model = {{ dim = 16, pooling_heads = 4 }}
+optim = {{ batch_size = 8, steps = 4, warmup_steps = 1, precision = "fp32" }}
+run = {{ device = "cpu", log_every = 1, save_every = 2 }}
+"""
+
+
+@pytest.fixture
+def folder(shards: Path, tmp_path: Path) -> Path:
+    """A recipe, a comparison of two systems, and twelve photos with chains to measure on."""
+    lines = []
+    for number in range(12):
+        colour = ("red", "green", "blue")[number % 3]
+        caption = f"a {colour} square, number {number}"
+        levels = ["thing", "square", f"{colour} square", caption]
+        record = {"image": "photo.png", "captions": [caption], "levels": levels}
+        lines.append(json.dumps(record) + "\n")
+    from PIL import Image  # noqa: PLC0415
+
+    Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "photo.png")
+    records = tmp_path / "test.jsonl"
+    records.write_text("".join(lines))
+    (tmp_path / "tiny.toml").write_text(TINY.format(shards=shards))
+    (tmp_path / "two.toml").write_text(SYSTEMS.format(records=records))
+    return tmp_path
+
+
+def run(folder: Path, *what: str, seeds: int | None = None, at_once: int = 2) -> Path:
+    out = folder / "out"
+    words = what or (str(folder / "two.toml"),)
+    compare(words, seeds=seeds, on=(), out=out, baseline=None, at_once=at_once)
+    return out
+
+
+def table(out: Path) -> list[dict[str, str]]:
+    with (out / "report" / "report.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def states(out: Path) -> dict[str, int]:
+    """When each checkpoint was written."""
+    return {
+        str(path.relative_to(out)): path.stat().st_mtime_ns
+        for path in sorted(out.glob("runs/*/*/checkpoints/*/state.json"))
+    }
+
+
+def test_a_table_of_what_each_seed_of_each_system_reached(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(folder)
+    found = table(out)
+    recalls = [row for row in found if (row["group"], row["figure"]) == ("text to image", "R@5")]
+    assert [row["system"] for row in recalls] == ["clip", "meru"]
+    for row in recalls:
+        values = []
+        for seed in range(2):
+            (results,) = [
+                result
+                for result in read_results(out / "results" / row["system"] / f"seed-{seed}")
+                if result.family == "retrieval"
+            ]
+            measure = results.find("text to image", "R@5")
+            assert measure is not None
+            values.append(measure.value)
+        assert [float(row["seed 0"]), float(row["seed 1"])] == pytest.approx(values)
+        assert float(row["mean"]) == pytest.approx(sum(values) / 2)
+    assert {row["system"] for row in found if row["task"].startswith("chains")} == {"meru"}
+    assert float(recalls[1]["p"]) <= 1
+    said = capsys.readouterr().out
+    assert "retrieval/test · text to image (against clip)" in said
+    page = (out / "report" / "report.html").read_text()
+    assert "4 x 8" in page
+    assert "<svg" in page
+
+
+def test_nothing_is_trained_twice_and_more_seeds_are_added(folder: Path) -> None:
+    before = states(run(folder, seeds=1))
+    assert before
+    after = states(run(folder, seeds=2))
+    assert len(after) == 2 * len(before)
+    assert {name: after[name] for name in before} == before
+
+
+def test_stopped_by_a_signal_it_goes_on_and_ends_as_one_that_was_not(folder: Path) -> None:
+    whole = table(run(folder, at_once=1))
+    out = folder / "stopped"
+    command = [sys.executable, "-m", "core", "compare", str(folder / "two.toml"), "--out", str(out)]
+    stopped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 120
+    while not states(out) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(stopped.pid, signal.SIGTERM)
+    said, _ = stopped.communicate(timeout=60)
+    assert stopped.returncode == 130, said
+    assert b"run the same command again" in said
+    assert len(states(out)) < 8
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert table(out) == whole
+
+
+def test_a_system_that_cannot_be_trained_is_named_and_the_others_are_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (folder / "two.toml").read_text()
+    (folder / "two.toml").write_text(text + "\n[systems.broken.optim]\nbatch_size = 999\n")
+    with pytest.raises(ConfigError, match="2 of 6 failed"):
+        run(folder)
+    assert {row["system"] for row in table(folder / "out")} == {"clip", "meru"}
+    said = capsys.readouterr().out
+    assert "broken, seed 0:" in said
+    assert "lower optim.batch_size" in said
+
+
+def test_continuations_start_from_the_base_of_their_own_seed(folder: Path) -> None:
+    text = SYSTEMS.partition("[systems")[0].format(records=folder / "test.jsonl")
+    (folder / "rows.toml").write_text(
+        text
+        + "[systems.base]\nobjective.query_weight = 0.0\nrun.stop_at = 2\n"
+        + '[systems.none]\nobjective.query_weight = 0.0\nrun.base = "base"\n'
+        + '[systems.full]\nrun.base = "base"\n'
+    )
+    out = run(folder, str(folder / "rows.toml"))
+    assert {row["system"] for row in table(out)} == {"none", "full"}
+    for seed in range(2):
+        log = (out / "runs" / "full" / f"seed-{seed}" / "train.log").read_text()
+        assert f"runs/base/seed-{seed}/checkpoints/00000002" in log.replace("\n", "")
+
+
+def test_recipes_are_compared_without_a_comparison(folder: Path) -> None:
+    other = (folder / "tiny.toml").read_text().replace('"tiny"', '"other"')
+    (folder / "other.toml").write_text(other + 'objective = { kind = "clip" }\n')
+    plan = read_plan([str(folder / "tiny.toml"), str(folder / "other.toml"), "optim.steps=3"])
+    assert [contender.name for contender in plan.contenders] == ["tiny", "other"]
+    planned = runs(plan, folder / "out", 2)
+    assert [(one.contender.name, one.seed) for one in planned] == [
+        ("tiny", 0), ("other", 0), ("tiny", 1), ("other", 1),
+    ]  # fmt: skip
+    assert {one.recipe.optim.steps for one in planned} == {3}
+    assert planned[3].folder == folder / "out" / "runs" / "other" / "seed-1"
+    assert planned[3].recipe.run.seed == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ([], "name what to compare: a comparison (ablation, "),
+        (["nothing-of-that-name"], "no such file, and no recipe of that name"),
+        (["scenes", "ablation"], "give one comparison alone"),
+        (["demo", "demo.toml"], "the name of two recipes"),
+    ],
+)
+def test_words_that_mean_nothing_are_named(what: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        runs(read_plan(what), Path("out"), 1)
+    assert message in str(caught.value)
+
+
+def test_what_is_missing_is_said_before_anything_is_trained(folder: Path) -> None:
+    words = [str(folder / "tiny.toml")]
+    for on, error, message in (
+        ([], ConfigError, "--on retrieval/"),
+        ([str(folder / "nowhere.jsonl")], DataError, "nowhere.jsonl: cannot be read"),
+        (["coco-karpathy"], DataError, "hyper3 data fetch coco-karpathy"),
+    ):
+        with pytest.raises(error, match=message):
+            compare(words, seeds=1, on=on, out=folder / "o", baseline=None, at_once=1)
+    with pytest.raises(ConfigError, match="--baseline best: not one of clip, meru"):
+        compare(
+            [str(folder / "two.toml")], seeds=1, on=(), out=folder / "o", baseline="best", at_once=1
+        )
+    with pytest.raises(DataError, match="no shards"):
+        compare(
+            [str(folder / "two.toml"), f"data.train={folder / 'empty*'}"],
+            seeds=1, on=(), out=folder / "o", baseline=None, at_once=1,
+        )  # fmt: skip
+    assert not (folder / "o").exists()
+
+
+def test_two_systems_that_are_one_training_are_refused(folder: Path) -> None:
+    text = (folder / "two.toml").read_text()
+    (folder / "two.toml").write_text(text + '\n[systems.again.objective]\nkind = "clip"\n')
+    with pytest.raises(ConfigError, match="clip and again are the same training"):
+        runs(read_plan([str(folder / "two.toml")]), folder / "out", 1)
+
+
+def test_a_second_comparison_of_a_folder_is_kept_out(folder: Path) -> None:
+    lock = take_lock(folder / "out")
+    with pytest.raises(StorageError, match="in use by another process"):
+        run(folder)
+    lock.close()
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_comparison_differs_in_its_systems_alone(name: str) -> None:
+    """Same steps, batches, data, towers and rates in every row."""
+    plan = read_plan([name])
+    planned = runs(plan, Path("out"), plan.seeds)
+    compared = [one.recipe for one in planned if one.contender.name in rows(planned)]
+    assert len(compared) >= 2 * plan.seeds
+    assert plan.baseline in rows(planned)
+    assert {alike(recipe) for recipe in compared if recipe.run.seed == 0} == {alike(compared[0])}
+    assert all(load_recipe(one.contender.path) for one in planned)
+
+
+def alike(recipe: Recipe) -> str:
+    return recipe.model_dump_json(exclude={"objective": True, "run": {"out", "base", "seed"}})
