@@ -174,7 +174,8 @@ def check(
     if not broken:
         console.print(f"{held}: all sound" + (" (pictures were not decoded)" if quick else ""))
         return
-    console.print(by_shard(broken), by_reason(broken))
+    console.print(by_shard(broken), markup=False, soft_wrap=True)
+    console.print(by_reason(broken))
     console.print(f"{held}: faults in {_many(len(broken), 'shard')}")
     raise typer.Exit(1)
 

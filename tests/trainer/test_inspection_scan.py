@@ -89,7 +89,8 @@ def test_broken_shards_are_named_and_their_whole_samples_count(tmp_path: Path) -
     found = scanned(*paths)
     assert found.histogram == {1: 2, 2: 3, 3: 1}
     assert list(found.broken) == [str(path) for path in (cut, empty, foreign, text, word)]
-    assert "end of the archive is missing" in found.broken[str(cut)]
+    assert found.broken[str(cut)] == "breaks off: the end of the archive is missing"
+    assert found.broken[str(text)] == "not a tar of samples: no tar header at byte 0"
     assert "no samples" in found.broken[str(foreign)]
     assert "not a number" in found.broken[str(word)]
 

@@ -4,35 +4,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
 
 from core.evaluation.report.document import plain
 from trainer.inspection.check import Report
 
-_MOST_ROWS = 40
+_MOST_SHARDS = 20
 
 
-def by_shard(broken: Sequence[Report]) -> Table:
-    """A row each shard and reason, with the first example; the first `_MOST_ROWS` of them."""
-    rows = [(report, reason, found) for report in broken for reason, found in report.faults.items()]
-    table = _table()
-    table.add_column("shard", overflow="fold")
-    table.add_column("fault")
-    table.add_column("count", justify="right")
-    table.add_column("the first", overflow="fold")
-    for report, reason, found in rows[:_MOST_ROWS]:
-        example = escape(plain(found.examples[0]))
-        table.add_row(escape(str(report.path)), reason, f"{found.count:,}", example)
-    if len(rows) > _MOST_ROWS:
-        table.caption = f"and {len(rows) - _MOST_ROWS:,} more rows; --json FILE has them all"
-    return table
+def by_shard(broken: Sequence[Report]) -> str:
+    """Each shard with its faults, how often they were met, and the first of each."""
+    lines = []
+    for report in broken[:_MOST_SHARDS]:
+        lines.append(plain(str(report.path)))
+        for reason, found in report.faults.items():
+            lines.append(f"  {found.count:>7,}  {reason}: {plain(found.examples[0])}")
+    if len(broken) > _MOST_SHARDS:
+        lines.append(f"and {len(broken) - _MOST_SHARDS:,} more shards; --json FILE has them all")
+    return "\n".join(lines)
 
 
 def by_reason(broken: Sequence[Report]) -> Table:
     """A row each reason."""
     reasons = dict.fromkeys(reason for report in broken for reason in report.faults)
-    table = _table()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("fault")
     table.add_column("shards", justify="right")
     table.add_column("count", justify="right")
@@ -56,7 +51,3 @@ def as_json(reports: Sequence[Report]) -> dict[str, Any]:
             for reason, found in report.faults.items()
         ],
     }  # fmt: skip
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)

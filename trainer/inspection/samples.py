@@ -110,4 +110,4 @@ def _read(index: ShardIndex, number: int) -> Found:
 
 
 def _without(shard: Path, error: DataError) -> str:
-    return str(error).removeprefix(f"{shard}: ")
+    return str(error).replace(f"{shard}: ", "")

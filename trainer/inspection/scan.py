@@ -136,7 +136,8 @@ def scan_shard(path: Path) -> ShardScan:
                 else:
                     photos.add(photo)
     except DataError as error:
-        found.broken = str(error).removeprefix(f"{path}: ")
+        found.broken = "breaks off" if found.histogram else "not a tar of samples"
+        found.broken += f": {error}".replace(f"{path}: ", "")
     except (OSError, ValueError) as error:  # of an empty file no memory can be mapped
         found.broken = f"cannot be read: {error}"
     if not found.broken and not found.histogram:
