@@ -95,7 +95,7 @@ def _read(
     said = captions_by_id(captions, tally)
     boxes = _boxes(instances, photos, tally)
     for number, photo in photos.items():
-        where = f"photo {number}"
+        where, texts = f"photo {number}", said.pop(number, [])
         file = photo.get("file_name")
         if not isinstance(file, str) or not file:
             tally.skip("photos", "no file_name", where)
@@ -106,7 +106,7 @@ def _read(
             {
                 "id": f"coco/{number}",
                 "image": picture_below(images, f"{name}/{file}", file),
-                "captions": said.pop(number, []),
+                "captions": texts,
                 "boxes": [
                     {"phrase": text, "name": text, "xyxy": xyxy} for _, text, xyxy in objects
                 ],

@@ -87,8 +87,8 @@ def _read(
             tally.skip("photos", "name is not a plain one", name)
             continue
         photo = _annotation(folder / "Annotations" / f"{name}.xml", name, tally)
-        lines = _sentences(folder / "Sentences" / f"{name}.txt", name, tally)
-        if photo is None or lines is None:
+        lines = photo and _sentences(folder / "Sentences" / f"{name}.txt", name, tally)
+        if not photo or not lines:
             continue
         captions: list[str] = []
         boxes: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ from typing import IO, Any, NoReturn
 from core.errors import DataError
 
 _CHUNK = 1 << 20  # letters
+_GOES_ON = ("", *"0123456789+-.eE")  # what may follow half a number
 _LONGEST_INT = 18  # digits; a longer one is nobody's id, and Python would refuse 4,300 of them
 
 
@@ -104,7 +105,7 @@ class _Reader:
             except RecursionError:
                 self._fail("a value is nested too deeply")
             else:
-                if end < len(self._text) or self._is_whole:  # else a number might go on
+                if self._is_whole or self._text[end : end + 1] not in _GOES_ON:
                     self._at = end
                     return value
             self._read_on()
