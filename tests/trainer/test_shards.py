@@ -27,6 +27,15 @@ def test_folders_globs_braces_and_files_name_the_same_shards(shards: Path) -> No
     assert find_shards(str(expected[1])) == expected[1:]
 
 
+def test_a_glob_of_folders_names_the_shards_of_each(tmp_path: Path) -> None:
+    for folder in ("b/train", "a/train", "a/val", ".c/train"):
+        write_shard(tmp_path / folder / "00000.tar", [plain(0)])
+    expected = [tmp_path / "a/train/00000.tar", tmp_path / "b/train/00000.tar"]
+    assert find_shards(f"{tmp_path}/*/train") == expected
+    assert find_shards(f"{tmp_path}/*/train/*.tar") == expected
+    assert find_shards(f"{tmp_path}/{{b,a}}/train") == expected[::-1]
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere-00003\.tar"):
         find_shards(f"{tmp_path}/nowhere-0000{{3..4}}.tar")

@@ -16,6 +16,7 @@ the order of an epoch is a permutation, and going on after a crash is arithmetic
 
 import contextlib
 import functools
+import glob
 import itertools
 import json
 import logging
@@ -53,19 +54,19 @@ class ShardIndex:
 def find_shards(pattern: str) -> list[Path]:
     """The tars that a folder, a file, a glob or braces (``{00000..00099}.tar``) stand for.
 
+    A folder that a glob finds (``data/*/train``) stands for its tars too.
+
     Raises:
         DataError: There are none, or one that was named does not exist.
     """
     found: list[Path] = []
     for name in braceexpand.braceexpand(pattern):
         path = Path(name)
-        if path.is_dir():
-            matches = sorted(path.glob("*.tar"))
-        elif any(letter in name for letter in "*?["):
-            matches = sorted(path.parent.glob(path.name))
-        else:
-            matches = [path]
-        found += matches
+        matches = [path]
+        if any(letter in name for letter in "*?[") and not path.exists():
+            matches = sorted(map(Path, glob.glob(name)))  # noqa: PTH207 - Path's finds hidden ones
+        for match in matches:
+            found += sorted(match.glob("*.tar")) if match.is_dir() else [match]
     missing = [path for path in found if not path.is_file()]
     if missing:
         raise DataError(f"{missing[0]}: no such shard (from {pattern!r})")

@@ -14,7 +14,7 @@ from core.errors import DataError
 
 _CHUNK = 1 << 20  # letters
 _GOES_ON = ("", *"0123456789+-.eE")  # what may follow half a number
-_LONGEST_INT = 18  # digits; a longer one is nobody's id, and Python would refuse 4,300 of them
+_LONGEST_INT = 20  # digits; a longer one is nobody's id, and Python would refuse 4,300 of them
 
 
 def stream_items(file: Path) -> Iterator[tuple[str, Any]]:
