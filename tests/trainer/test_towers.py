@@ -156,6 +156,10 @@ def test_a_text_reads_the_same_at_any_padding() -> None:
     long = torch.zeros(1, 77, dtype=torch.int64)
     long[0, :4] = short
     torch.testing.assert_close(tower(short), tower(long), rtol=1e-5, atol=1e-6)
+    long[0, 4:] = 49407  # as Hugging Face pads
+    torch.testing.assert_close(tower(short), tower(long), rtol=1e-5, atol=1e-6)
+    norms = [layer for layer in tower.modules() if isinstance(layer, nn.LayerNorm)]
+    assert {norm.eps for norm in norms} == {1e-5}
 
 
 @pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
