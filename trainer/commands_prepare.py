@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from core.cores import available_cores
 
@@ -140,17 +141,19 @@ def prepare(
 def _report(console: Console, folder: Path, entry: Mapping[str, Any]) -> None:
     console.print(
         f"{escape(str(folder))}: {entry['samples']:,} samples of {entry['photos']:,} photos, "
-        f"{entry['parts']:,} parts; {entry['samples_without_parts']:,} samples have no part."
+        f"{entry['parts']:,} parts; {entry['samples_without_parts']:,} samples have no part.",
+        soft_wrap=True,
     )
     for note, count in entry["notes"].items():
         console.print(f"  note: {count:,} {escape(note)}")
+    table = Table.grid(padding=(0, 2, 0, 0))
     for kind, reasons in entry["skipped"].items():
         for reason, count in reasons.items():
             first = entry["first_skipped"].get(f"{kind}: {reason}", "")
-            console.print(
-                f"  left out: {count:,} {kind}: {escape(reason)} [dim](first: {escape(first)})[/]",
-                soft_wrap=True,
-            )
+            where = f"[dim]first: {escape(first)}[/]"
+            table.add_row("  left out", kind, f"{count:>9,}", escape(reason), where)
+    if table.row_count:
+        console.print(table)
 
 
 def _progress(console: Console, *, is_bytes: bool) -> Progress:
