@@ -123,7 +123,7 @@ def prepare(
         require_parts=found.format == "grit" if require_parts is None else require_parts,
     )
     if is_complete(found, out, settings):
-        console.print(f"{out / found.split} is up to date.")
+        console.print(f"{escape(str(out / found.split))} is up to date.", soft_wrap=True)
         return
     with _progress(console, is_bytes=found.format == "grit") as progress:
         task = progress.add_task(found.split, total=None)
@@ -133,7 +133,7 @@ def prepare(
             settings,
             workers=workers or available_cores(),
             advance=lambda done, total: progress.update(task, advance=done, total=total),
-            say=lambda text: progress.console.print(escape(text)),
+            say=lambda text: progress.console.print(escape(text), soft_wrap=True),
         )
     _report(console, out / found.split, entry)
 

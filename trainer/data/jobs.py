@@ -149,7 +149,7 @@ def _of_tar(
         if record is None:
             continue
         try:
-            picture = open_picture(record, data)
+            picture = open_picture(record, data, settings)
         except ImageError as error:
             tally.skip("photos", str(error), record["id"])
             continue
@@ -166,7 +166,7 @@ def _of_captions(
     for record, caption, is_first in read_spool(work.spool, work.places):
         report(1)
         try:
-            picture = open_picture(record, _read(work.images, record["image"]))
+            picture = open_picture(record, _read(work.images, record["image"]), settings)
         except ImageError as error:
             if is_first:  # so that a photo is counted once, whichever shards its captions are in
                 tally.skip("photos", str(error), f"{record['id']}: {record['image']}")

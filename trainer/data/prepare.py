@@ -9,17 +9,15 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import PIL
-
-from core.bundle import sha256
 from core.errors import ConfigError, DataError
 from core.lock import take_lock
 from trainer.data.jobs import Captions, Finished, Job, Tar, tar_name
+from trainer.data.plan import MADE_BY, Plan, differences, plan_in, plan_of
 from trainer.data.pool import run_jobs
 from trainer.data.records import Tally
 from trainer.data.samples import PrepareSettings
@@ -30,11 +28,7 @@ from trainer.data.spool import Spool, shuffled, write_spool
 from trainer.storage import check_ours, clear, storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
-_RULES = 2  # of this program: another number, and what was prepared before is made anew
-_MADE_BY = f"hyper3 data prepare, rules {_RULES}, Pillow {PIL.__version__}"
 _PLAN, _ENTRY, _SHARDS, _NOTES = "plan.json", "entry.json", "shards", "notes"
-
-Plan = dict[str, Any]
 
 
 def prepare(
@@ -71,7 +65,7 @@ def prepare(
     staging = out / f".{source.split}.partial"
     with storage_errors(out), take_lock(staging):
         plan = plan_of(source, settings)
-        _begin(staging, plan, say)
+        _begin(staging, plan, _entry_in(out, source.split), say)
         if not (staging / _ENTRY).is_file():
             entry = _make(source, staging, plan, settings, workers, advance)
             write_json(staging / _ENTRY, entry)
@@ -80,32 +74,12 @@ def prepare(
     return dict(entry)
 
 
-def plan_of(source: Source, settings: PrepareSettings) -> Plan:
-    """All that decides the bytes of a split; of a tar its size, for it is hashed when it is read.
-
-    Raises:
-        DataError: A file is missing.
-    """
-    try:
-        inputs = [_input(name, files) for name, files in source.files.items()]
-        inputs += [{"file": tar_name(tar), "bytes": tar.stat().st_size} for tar in source.tars]
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    return {
-        "format": source.format,
-        "settings": asdict(settings) | dict(source.choices),
-        "images": str(source.images),
-        "inputs": inputs,
-        "made_by": _MADE_BY,
-    }
-
-
 def is_complete(source: Source, out: Path, settings: PrepareSettings) -> bool:
     """Whether the split is already there, made from the same files by the same settings."""
-    entry = ((read_manifest(out) or {}).get("splits") or {}).get(source.split)
+    entry = _entry_in(out, source.split)
     if not entry or (out / f".{source.split}.partial").exists():
         return False
-    if _differences(_plan_in(entry), plan_of(source, settings)):
+    if differences(plan_in(entry), plan_of(source, settings)):
         return False
     written = (out / MANIFEST).stat().st_mtime
     return all(tar.stat().st_mtime <= written for tar in source.tars) and all(
@@ -140,9 +114,14 @@ def _make(
     entry = _entry(plan, spool, notes, tally)
     if entry["samples"] == 0:
         shutil.rmtree(staging)
+        reasons = [
+            f"{count:,} {kind}: {reason}"
+            for kind, found in entry["skipped"].items()
+            for reason, count in found.items()
+        ]
         raise DataError(
             f"{', '.join(source.files) or source.images}: no usable caption; left out: "
-            f"{entry['skipped']}"
+            f"{'; '.join(reasons) or 'nothing'}"
         )
     wanted = {shard["file"] for shard in entry["shards"]}
     for path in (staging / _SHARDS).iterdir():  # of an earlier plan, or torn
@@ -203,7 +182,7 @@ def _caption_jobs(
 def _job(
     staging: Path, number: int, work: Captions | Tar, settings: PrepareSettings, made_of: list[Any]
 ) -> Job:
-    decides = json.dumps([_MADE_BY, number, asdict(settings), made_of])
+    decides = json.dumps([MADE_BY, number, asdict(settings), made_of])
     return Job(
         shard=staging / _SHARDS / f"{number:05d}.tar",
         note=staging / _NOTES / f"{number:05d}.json",
@@ -213,17 +192,19 @@ def _job(
     )
 
 
-def _begin(staging: Path, plan: Plan, say: Callable[[str], None]) -> None:
+def _begin(
+    staging: Path, plan: Plan, published: dict[str, Any] | None, say: Callable[[str], None]
+) -> None:
     """Make ready the folder of the work, and say what becomes of what is there."""
     try:
         before = json.loads((staging / _PLAN).read_bytes())
     except (OSError, ValueError):
-        before = None
+        before = published and plan_in(published)
     finished = len(list((staging / _NOTES).glob("*.json")))
-    differences = _differences(before, plan) if isinstance(before, dict) else []
-    if differences:
+    changes = differences(before, plan) if isinstance(before, dict) else []
+    if changes:
         (staging / _ENTRY).unlink(missing_ok=True)
-        say(f"{'; '.join(differences)}: what an earlier run left no longer fits and is made anew")
+        say(f"{'; '.join(changes)}: what no longer fits is made anew")
     elif finished:
         say(f"going on with what an earlier run left: {finished:,} shards are finished")
     write_json(staging / _PLAN, plan)
@@ -244,43 +225,10 @@ def _publish(staging: Path, out: Path, split: str, entry: dict[str, Any]) -> Non
     shutil.rmtree(staging)
 
 
-def _plan_in(entry: dict[str, Any]) -> Plan:
-    """The plan that an entry of a manifest was made by."""
-    return {key: entry.get(key) for key in ("format", "settings", "images", "inputs", "made_by")}
-
-
-def _differences(before: Plan, now: Plan) -> list[str]:
-    """In words, what a plan has that another has not."""
-    old, new = before.get("settings") or {}, now["settings"]
-    found = [
-        f"{key} was {old.get(key)}, is {new.get(key)}"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
-    ]
-    found += [
-        f"{key} was {before.get(key)}, is {now[key]}"
-        for key in ("format", "images", "made_by")
-        if before.get(key) != now[key]
-    ]
-    files = [
-        {item["file"]: item.get("bytes", item.get("sha256")) for item in plan.get("inputs") or []}
-        for plan in (before, now)
-    ]
-    changed = [name for name in files[0] | files[1] if files[0].get(name) != files[1].get(name)]
-    if changed:
-        others = f", and {len(changed) - 1:,} more" if len(changed) > 1 else ""
-        found.append(f"{changed[0]} has changed{others}")
-    return found
-
-
-def _input(name: str, files: Sequence[Path]) -> dict[str, Any]:
-    """A file of the source, or a folder of many, with a digest."""
-    if len(files) == 1:
-        return {"file": name.encode(errors="replace").decode(), "sha256": sha256(files[0])}
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name}\0{sha256(file)}\n".encode(errors="replace"))
-    return {"file": name, "files": len(files), "sha256": digest.hexdigest()}
+def _entry_in(out: Path, split: str) -> dict[str, Any] | None:
+    """What the manifest says of a split that is there."""
+    entry = ((read_manifest(out) or {}).get("splits") or {}).get(split)
+    return entry if isinstance(entry, dict) else None
 
 
 def _check_name(split: str) -> None:

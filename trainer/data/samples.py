@@ -5,6 +5,8 @@ the layout of HyCoCLIP's processed GRIT (arXiv:2410.06912). ``boxes``: the whole
 proportions, and parts as boxes that are cut out when they are loaded.
 """
 
+import io
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +20,10 @@ from trainer.data.records import Record, Tally, parts_of, whole_pixels
 from trainer.data.sample import Corners, Part, Sample
 from trainer.data.shard_writer import encode_jpeg
 
+_JPEG = b"\xff\xd8\xff"
 _DIGITS = 6  # of a box: a thousandth of a pixel
 _MOST_BYTES = 3  # of a JPEG's pixel: a file with more carries something else
+_MOST_SIDE = 5_000  # pixels: twice as much has no picture that is decoded
 _MOST_STRETCH = 0.02  # that rounding to whole pixels explains
 
 
@@ -46,26 +50,36 @@ class PrepareSettings:
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded picture in its true proportions, and its file where that holds the same."""
+    """A decoded picture in its true proportions.
+
+    Attributes:
+        image: The pixels, of a large JPEG maybe fewer than it has.
+        size: Width and height in pixels of the original.
+        file: The file, where it holds the same picture.
+    """
 
     image: Image.Image
+    size: tuple[int, int]
     file: bytes | None
 
 
-def open_picture(record: Record, data: bytes) -> Picture:
+def open_picture(record: Record, data: bytes, settings: PrepareSettings) -> Picture:
     """The picture of a record; one that was stored squashed is brought back to ``orig_size``.
+
+    A JPEG is decoded at a fraction of its size where whole and parts still shrink by two.
 
     Raises:
         ImageError: It cannot be used; the message is the reason alone, of which there are few.
     """
     try:
-        stored = decode(data)
+        stored = decode(data, side=_least_side(record, settings))
         image = unsquash(stored, stored.size, record.get("orig_size"))
     except ImageError as error:
         raise ImageError("image unreadable") from error
     if record.get("true_size") and not _is_like(image.size, record["true_size"]):
         raise ImageError("image is not in the proportions of the photo that was annotated")
-    return Picture(image, data if image is stored else None)
+    size = record.get("true_size") or record.get("orig_size") or _size_of(data, image)
+    return Picture(image, size, data if image is stored else None)
 
 
 def make_sample(
@@ -81,8 +95,7 @@ def make_sample(
         tally: Counts what is left out.
     """
     image = picture.image
-    size = record.get("true_size") or record.get("orig_size") or image.size
-    parts = parts_of(record, caption, size, tally)
+    parts = parts_of(record, caption, picture.size, tally)
     if not parts and settings.require_parts:
         tally.skip("captions", "no usable box", record["id"])
         return None
@@ -147,9 +160,32 @@ def _in_proportion(picture: Picture, side: int) -> bytes:
         scale = side / longest
         smaller = max(1, round(width * scale)), max(1, round(height * scale))
         return encode_jpeg(np.asarray(image.resize(smaller, Image.Resampling.BICUBIC)))
-    if file and file[:3] == b"\xff\xd8\xff" and len(file) <= _MOST_BYTES * width * height:
+    if file and file.startswith(_JPEG) and len(file) <= _MOST_BYTES * width * height:
         return file
     return encode_jpeg(np.asarray(image))
+
+
+def _least_side(record: Record, settings: PrepareSettings) -> int | None:
+    """The square that the smallest part would fill, were the whole one; None: every pixel."""
+    if record.get("orig_size"):
+        return None  # squashed, so that its pixels count for more one way than the other
+    if settings.crops == "boxes":
+        return settings.side
+    sides = [float(settings.side)]
+    for left, top, right, bottom in (box["xyxy"] for box in record["boxes"]):
+        longest = max(right - left, bottom - top)
+        sides.append(settings.part_side / longest if longest > 0 else math.inf)
+    return math.ceil(max(sides)) if max(sides) < _MOST_SIDE else None
+
+
+def _size_of(data: bytes, image: Image.Image) -> tuple[int, int]:
+    """The size in pixels that a decoded picture has in its file, upright as it is."""
+    if not data.startswith(_JPEG):
+        return image.size
+    with Image.open(io.BytesIO(data)) as header:
+        width, height = header.size
+    is_turned = (width < height) != (image.width < image.height)
+    return (height, width) if is_turned else (width, height)
 
 
 def _is_like(stored: tuple[int, int], true: list[float]) -> bool:

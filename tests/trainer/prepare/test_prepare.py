@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import webdataset as wds
 from PIL import Image
+from typer.testing import CliRunner
 
 from core.errors import ConfigError, DataError, StorageError
+from trainer.commands_data import app
 from trainer.data.prepare import is_complete
 from trainer.data.records import Tally, parts_of, sound_record
 from trainer.data.sample import Part, Sample
@@ -398,3 +400,26 @@ def test_the_folder_of_the_photos_themselves_is_never_cleared(tmp_path: Path, ru
     with pytest.raises(DataError, match=r"test: holds a\.png.*--out"):
         run(records, tmp_path)
     assert (tmp_path / "test" / "a.png").exists()
+
+
+def test_the_command_prints_what_was_written_and_what_was_left_out(tmp_path: Path) -> None:
+    write_photo(tmp_path / "a.png")
+    records = [
+        {"image": "a.png", "captions": ["one", " "]},
+        {"image": "gone.png", "captions": ["x"]},
+    ]
+    arguments = [str(write_records(tmp_path, records)), "--out", str(tmp_path / "out")]
+    first = CliRunner().invoke(app, ["prepare", *arguments, "--crops", "boxes"])
+    assert first.exit_code == 0, first.output
+    assert "train: 1 samples of 1 photos, 0 parts; 1 samples have no part." in first.output
+    printed = [" ".join(line.split()) for line in first.output.splitlines()]
+    assert any(line.startswith("left out photos 1 image file missing") for line in printed)
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest["splits"]["train"]["settings"]["side"] == 512
+    again = CliRunner().invoke(app, ["prepare", *arguments, "--crops", "boxes"])
+    assert "is up to date" in again.output
+    anew = CliRunner().invoke(app, ["prepare", *arguments])
+    assert manifest["splits"]["train"]["parts"] == 0
+    assert "crops was boxes, is stored; part_side was 512, is 224; side was 512" in anew.output
+    assert "train: 1 samples" in anew.output

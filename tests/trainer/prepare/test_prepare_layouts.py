@@ -118,6 +118,34 @@ def test_a_jpeg_that_carries_something_else_or_is_none_is_written_anew(
     assert read(tmp_path / "out/train")[0].jpeg.startswith(b"\xff\xd8\xff")
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_large_jpeg_is_decoded_smaller_and_gives_the_same_parts(
+    tmp_path: Path, run: Run, read: Read, turned: bool
+) -> None:
+    write_photo(tmp_path / "a.jpg", (900, 600))
+    image = Image.open(tmp_path / "a.jpg")
+    image.save(tmp_path / "b.png")
+    if turned:
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        image.save(tmp_path / "a.jpg", quality=95, exif=exif)
+        image.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "b.png")
+    boxes = [
+        {"phrase": "a part", "xyxy": BOX},
+        {"phrase": "over", "xyxy": [0.1, 0.1, 0.14, 0.16]},
+        {"phrase": "under", "xyxy": [0.1, 0.1, 0.12, 0.14]},
+    ]
+    for name in ("a.jpg", "b.png"):
+        record = write_record(tmp_path, image=name, boxes=boxes)
+        entry = run(record, tmp_path / f"{name}-out", side=48, part_side=4)
+        assert entry["parts"] == 2
+    (small,), (full,) = (read(tmp_path / f"{name}-out/train") for name in ("a.jpg", "b.png"))
+    assert apart(opened(small.jpeg), opened(full.jpeg)) < 3
+    for one, two in zip(small.parts, full.parts, strict=True):
+        assert apart(opened(one.jpeg), opened(two.jpeg)) < 6
+        assert one.box == pytest.approx(two.box, abs=0.02)
+
+
 def test_a_crop_is_cut_at_whole_pixels_by_truncation(tmp_path: Path, run: Run, read: Read) -> None:
     pixels = np.zeros((100, 100, 3), np.uint8)
     pixels[20:60, 30:70] = 255

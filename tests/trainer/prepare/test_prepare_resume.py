@@ -143,7 +143,7 @@ def test_another_setting_starts_anew_and_says_which(
             run(records, tmp_path / "out", side=48)
     said: list[str] = []
     run(records, tmp_path / "out", side=64, say=said.append)
-    assert said == ["side was 48, is 64: what an earlier run left no longer fits and is made anew"]
+    assert said == ["side was 48, is 64: what no longer fits is made anew"]
     run(records, tmp_path / "whole", side=64)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 

@@ -15,7 +15,7 @@ LOOKED_FOR = "a file NAME.jsonl of records, its pictures beside it"
 
 def is_here(request: Request) -> bool:
     """Whether this is what the place holds."""
-    return request.path.is_file() and request.path.suffix in (".jsonl", ".json", ".ndjson")
+    return request.path.is_file() and request.path.suffix in (".jsonl", ".ndjson")
 
 
 def find(request: Request) -> Source:
