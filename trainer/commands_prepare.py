@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,6 +20,10 @@ from rich.progress import (
 from rich.table import Table
 
 from core.cores import available_cores
+
+if TYPE_CHECKING:
+    from trainer.data.samples import PrepareSettings
+    from trainer.data.sources.source import Source
 
 
 class Format(StrEnum):
@@ -103,13 +107,10 @@ def prepare(
     SOURCE is a JSONL file of records, a folder of COCO, Flickr30k Entities or Visual Genome, or
     the tars in which img2dataset stores GRIT. Stopped at any time, the same command goes on.
     """
-    from trainer.data.prepare import is_complete  # noqa: PLC0415 - loads numpy and Pillow
-    from trainer.data.prepare import prepare as write_split  # noqa: PLC0415
-    from trainer.data.samples import PrepareSettings  # noqa: PLC0415
+    from trainer.data.samples import PrepareSettings  # noqa: PLC0415 - loads numpy and Pillow
     from trainer.data.sources.find import find_source  # noqa: PLC0415
     from trainer.data.sources.source import GritRules, Request  # noqa: PLC0415
 
-    console = Console(highlight=False)
     rules = GritRules(phrases.value, min_score)
     request = Request(source, split, images, tuple(captions or ()), rules)
     found = find_source(request, format_)
@@ -122,6 +123,14 @@ def prepare(
         limit=limit,
         require_parts=found.format == "grit" if require_parts is None else require_parts,
     )
+    _write(found, out, settings, workers or available_cores())
+
+
+def _write(found: "Source", out: Path, settings: "PrepareSettings", workers: int) -> None:
+    from trainer.data.prepare import is_complete  # noqa: PLC0415 - as above
+    from trainer.data.prepare import prepare as write_split  # noqa: PLC0415
+
+    console = Console(highlight=False)
     if is_complete(found, out, settings):
         console.print(f"{escape(str(out / found.split))} is up to date.", soft_wrap=True)
         return
@@ -131,7 +140,7 @@ def prepare(
             found,
             out,
             settings,
-            workers=workers or available_cores(),
+            workers=workers,
             advance=lambda done, total: progress.update(task, advance=done, total=total),
             say=lambda text: progress.console.print(escape(text), soft_wrap=True),
         )
