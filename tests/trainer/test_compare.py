@@ -18,6 +18,8 @@ from trainer.compare.plan import read_plan, rows, runs, shipped
 from trainer.compare.run import compare
 from trainer.config import Recipe, load_recipe
 
+pytestmark = pytest.mark.timeout(600)  # trainings are processes, each of which imports torch
+
 SYSTEMS = """\
 recipe = "tiny.toml"
 seeds = 2
@@ -81,10 +83,15 @@ def states(out: Path) -> dict[str, int]:
     }
 
 
-def test_a_table_of_what_each_seed_of_each_system_reached(
+def test_a_table_of_what_each_seed_reached_and_nothing_is_trained_twice(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    first = states(run(folder, seeds=1))
     out = run(folder)
+    both = states(out)
+    assert first
+    assert len(both) == 2 * len(first)
+    assert {name: both[name] for name in first} == first
     found = table(out)
     recalls = [row for row in found if (row["group"], row["figure"]) == ("text to image", "R@5")]
     assert [row["system"] for row in recalls] == ["clip", "meru"]
@@ -104,24 +111,17 @@ def test_a_table_of_what_each_seed_of_each_system_reached(
     assert {row["system"] for row in found if row["task"].startswith("chains")} == {"meru"}
     assert float(recalls[1]["p"]) <= 1
     said = capsys.readouterr().out
-    assert "retrieval/test · text to image (against clip)" in said
+    assert "test · text to image (against clip)" in said
     page = (out / "report" / "report.html").read_text()
     assert "4 x 8" in page
     assert "<svg" in page
 
 
-def test_nothing_is_trained_twice_and_more_seeds_are_added(folder: Path) -> None:
-    before = states(run(folder, seeds=1))
-    assert before
-    after = states(run(folder, seeds=2))
-    assert len(after) == 2 * len(before)
-    assert {name: after[name] for name in before} == before
-
-
 def test_stopped_by_a_signal_it_goes_on_and_ends_as_one_that_was_not(folder: Path) -> None:
-    whole = table(run(folder, at_once=1))
+    whole = table(run(folder, seeds=1, at_once=1))
     out = folder / "stopped"
-    command = [sys.executable, "-m", "core", "compare", str(folder / "two.toml"), "--out", str(out)]
+    command = [sys.executable, "-m", "core", "compare", str(folder / "two.toml")]
+    command += ["--seeds", "1", "--out", str(out)]
     stopped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 120
     while not states(out) and time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def test_stopped_by_a_signal_it_goes_on_and_ends_as_one_that_was_not(folder: Pat
     said, _ = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, said
     assert b"run the same command again" in said
-    assert len(states(out)) < 8
+    assert len(states(out)) < len(states(folder / "out"))
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert table(out) == whole
 
@@ -140,8 +140,8 @@ def test_a_system_that_cannot_be_trained_is_named_and_the_others_are_compared(
 ) -> None:
     text = (folder / "two.toml").read_text()
     (folder / "two.toml").write_text(text + "\n[systems.broken.optim]\nbatch_size = 999\n")
-    with pytest.raises(ConfigError, match="2 of 6 failed"):
-        run(folder)
+    with pytest.raises(ConfigError, match="1 of 3 failed"):
+        run(folder, seeds=1)
     assert {row["system"] for row in table(folder / "out")} == {"clip", "meru"}
     said = capsys.readouterr().out
     assert "broken, seed 0:" in said
@@ -152,6 +152,7 @@ def test_continuations_start_from_the_base_of_their_own_seed(folder: Path) -> No
     text = SYSTEMS.partition("[systems")[0].format(records=folder / "test.jsonl")
     (folder / "rows.toml").write_text(
         text
+        + '[common.objective]\nkind = "hyper3"\n'
         + "[systems.base]\nobjective.query_weight = 0.0\nrun.stop_at = 2\n"
         + '[systems.none]\nobjective.query_weight = 0.0\nrun.base = "base"\n'
         + '[systems.full]\nrun.base = "base"\n'

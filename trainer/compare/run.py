@@ -15,6 +15,7 @@ from core.errors import ConfigError, DataError, Hyper3Error
 from core.evaluation.dataset import open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import open_encoder
+from core.evaluation.listing import how_to_get
 from core.evaluation.report.write import write_report
 from core.evaluation.result import Result
 from core.evaluation.run import run_jobs
@@ -102,7 +103,9 @@ def _tasks(words: Sequence[str]) -> list[Job]:
     lacking = [job for job in jobs if job.is_missing or job.fault]
     if lacking:
         raise DataError(
-            "; ".join(job.fault or f"{job.path}: not there; `hyper3 data fetch`" for job in lacking)
+            "; ".join(
+                job.fault or f"{job.path}: not there: {how_to_get(job.data)}" for job in lacking
+            )
         )
     return jobs
 
