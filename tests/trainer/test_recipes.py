@@ -58,7 +58,7 @@ def test_every_recipe_has_a_twin_of_the_same_objective(name: str) -> None:
     large, twin = recipe(name), recipe(f"{name}-smoke")
     assert differing(large.objective, twin.objective) <= {"factors"}
     assert large.image_tower.frozen == twin.image_tower.frozen
-    assert differing(large.data, twin.data) <= {"train", "val", "side", "workers"}
+    assert differing(large.data, twin.data) <= {"train", "val", "features", "side", "workers"}
     assert twin.optim.steps <= 20
     assert bool(large.run.base) == bool(twin.run.base)
     assert (large.last_step < large.optim.steps) == (twin.last_step < twin.optim.steps)
