@@ -114,11 +114,12 @@ def show(
     """Draw samples: the whole with its boxes, the crops, and the query hierarchy."""
     import numpy as np  # noqa: PLC0415 - heavy, as what follows
 
-    from trainer.config import DataSection, load_recipe  # noqa: PLC0415
+    from trainer.config import load_recipe  # noqa: PLC0415
     from trainer.data.shards import find_shards  # noqa: PLC0415
     from trainer.inspection.page import write_page  # noqa: PLC0415
     from trainer.inspection.panel import panel_of  # noqa: PLC0415
     from trainer.inspection.samples import named, some_of  # noqa: PLC0415
+    from trainer.sections import DataSection  # noqa: PLC0415
 
     console = Console(highlight=False)
     paths = [path for pattern in shards for path in find_shards(pattern)]

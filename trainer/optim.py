@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from trainer.config import OptimSection
+from trainer.sections import OptimSection
 
 
 def build_optimizer(model: nn.Module, options: OptimSection) -> torch.optim.AdamW:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from core import lorentz
 from core.errors import DataError
 from core.evaluation.retrieval import retrieval
-from trainer.config import DataSection, Recipe
+from trainer.config import Recipe
 from trainer.data.augment import augment, to_float
 from trainer.data.batch import Batch, Seen
 from trainer.distributed import Shares, World, gather
@@ -18,6 +18,7 @@ from trainer.health.measure import measure
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
+from trainer.sections import DataSection
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from core.errors import CheckpointError
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoint
 from trainer.clip_model import image_spec, load_clip, split_target
-from trainer.config import ConvTower, Recipe
+from trainer.config import Recipe
 from trainer.model import DualEncoder
+from trainer.sections import ConvTower
 from trainer.towers import TimmTower
 from trainer.towers.clip import backbone_traits, clip_tensors, clip_traits, text_traits
 from trainer.towers.weights import resample_positions

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.config import OptimSection
 from trainer.optim import build_optimizer, learning_rate
+from trainer.sections import OptimSection
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("schedule.json").read_text())
 

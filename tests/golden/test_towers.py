@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainer.config import TextTower as TextSection
-from trainer.config import TimmTower as TimmSection
+from trainer.sections import TextTower as TextSection
+from trainer.sections import TimmTower as TimmSection
 from trainer.towers import TextTower, TimmTower, sincos_positions
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("towers.json").read_text())

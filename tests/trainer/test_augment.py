@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from trainer.config import AugmentSection
 from trainer.data.augment import augment, to_float
+from trainer.sections import AugmentSection
 
 NONE = AugmentSection(crop_scale=(1.0, 1.0), jitter_probability=0.0, grayscale_probability=0.0)
 

@@ -8,12 +8,13 @@ import torch
 
 from core.queries import build_queries
 from core.text import TextSpec, Tokenizer
-from trainer.config import DataSection, Recipe
+from trainer.config import Recipe
 from trainer.data.batch import Batch, Decoded, collate
 from trainer.data.loader import BatchDataset, Schedule, load_batches, reason, validation_rows
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import encode_jpeg, write_shard
 from trainer.data.shards import find_shards, index_shards
+from trainer.sections import DataSection
 from trainer.vocabulary import write_tokenizer
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from core.cli import build_app
 from core.errors import DataError
 from core.queries import build_queries
-from trainer.config import DataSection
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import encode_jpeg
 from trainer.data.shards import find_shards
@@ -23,6 +22,7 @@ from trainer.inspection.panel import Panel, panel_of
 from trainer.inspection.samples import Found, named, some_of
 from trainer.inspection.tree import outline
 from trainer.inspection.wrap import width, wrap
+from trainer.sections import DataSection
 
 OPTIONS = DataSection(train="unused", side=32)
 CAPTION = "Two dogs run along a wide beach. One of them, the brown one, carries a stick."

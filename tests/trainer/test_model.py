@@ -9,10 +9,11 @@ from torch import Tensor
 
 from core.spaces import Euclidean, Lorentz, Product
 from core.text import TextSpec, Tokenizer
-from trainer.config import DataSection, Recipe
+from trainer.config import Recipe
 from trainer.data.batch import Batch, Decoded, collate
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
+from trainer.sections import DataSection
 from trainer.vocabulary import write_tokenizer
 
 DIM, FACTORS, SIDE = 256, 8, 32

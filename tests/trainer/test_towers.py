@@ -11,12 +11,13 @@ from torch import nn
 
 from core.errors import ConfigError
 from trainer import checkpoint
-from trainer.config import ConvTower, Recipe, TextTower, TimmTower
+from trainer.config import Recipe
 from trainer.export import export
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.pooling import QueryPooling
 from trainer.run import train
+from trainer.sections import ConvTower, TextTower, TimmTower
 from trainer.towers import TextTower as TextModel
 from trainer.towers import TimmTower as TimmModel
 from trainer.towers import build_image_tower, sincos_positions

@@ -18,9 +18,9 @@ from core.bundle import sha256
 from core.errors import CheckpointError, ConfigError
 from trainer import checkpoint
 from trainer.config import Recipe
-from trainer.config import TimmTower as TimmSection
 from trainer.encoder import open_checkpoint
 from trainer.run import train
+from trainer.sections import TimmTower as TimmSection
 from trainer.towers import TimmTower
 from trainer.towers.weights import find_weights, load_weights, read_tensors
 

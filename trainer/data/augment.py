@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.config import AugmentSection
+from trainer.sections import AugmentSection
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 _RATIO = (3 / 4, 4 / 3)  # aspect of a random crop, log-uniform

@@ -14,10 +14,10 @@ from torch import Tensor
 from core.errors import DataError, ImageError
 from core.queries import build_queries
 from core.text import Tokenizer
-from trainer.config import DataSection
 from trainer.data.features import Features
 from trainer.data.pictures import pictures
 from trainer.data.shards import ShardIndex, read_sample
+from trainer.sections import DataSection
 
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)
 """Texts up to the next of these lengths are encoded together: hardly any padding."""

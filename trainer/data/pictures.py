@@ -7,8 +7,8 @@ from PIL import Image
 
 from core.errors import ImageError
 from core.image import Pixels, decode, resize
-from trainer.config import DataSection
 from trainer.data.sample import Part, Sample, cut
+from trainer.sections import DataSection
 
 WHOLE = -1
 """The place among a sample's parts that stands for its whole picture."""

@@ -10,9 +10,9 @@ from PIL import Image
 from core.errors import ImageError
 from core.image import decode, resize
 from core.queries import Query, build_queries
-from trainer.config import DataSection
 from trainer.data.sample import Corners, Part, Sample, cut
 from trainer.inspection.samples import Found
+from trainer.sections import DataSection
 
 
 @dataclass(frozen=True)

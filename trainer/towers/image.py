@@ -11,9 +11,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from core.errors import ConfigError
-from trainer.config import ConvTower as ConvSection
-from trainer.config import TimmTower as TimmSection
 from trainer.data.batch import Seen
+from trainer.sections import ConvTower as ConvSection
+from trainer.sections import TimmTower as TimmSection
 
 # Where timm keeps models that are its VisionTransformer, or DeiT's two tokens in one.
 _VISION_TRANSFORMERS = ("timm.models.vision_transformer", "timm.models.deit")

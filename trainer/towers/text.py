@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.config import TextTower as TextSection
+from trainer.sections import TextTower as TextSection
 
 VOCABULARY = 49_408
 """Entries of the CLIP vocabulary."""
