@@ -188,13 +188,12 @@ def _signed(figure: Figure, cell: Cell) -> str:
 
 
 def _tone(figure: Figure, cell: Cell) -> Tone:
+    """Of a difference that is more than chance; others are not to be read as one."""
     pair = cell.difference
-    if pair is None or pair.delta == 0:
+    if pair is None or pair.p >= _SURE:
         return ""
     is_better = (pair.delta < 0) == figure.measure.is_lower_better
-    if pair.p < _SURE:
-        return "better sure" if is_better else "worse sure"
-    return "better" if is_better else "worse"
+    return "better sure" if is_better else "worse sure"
 
 
 def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
