@@ -1,5 +1,6 @@
 """The trainer's commands, mounted into `hyper3` by the entry point."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -47,27 +48,32 @@ def recipes(
     """List the recipes that ship with us, or show all that one of them decides."""
     from rich.console import Console  # noqa: PLC0415
 
+    from trainer.compare.plan import COMPARISONS  # noqa: PLC0415
     from trainer.config import RECIPES, load_recipe  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False)
     if name:
         console.print_json(load_recipe(name, overrides).model_dump_json())
         return
-    paths = sorted(
-        (path for path in RECIPES.glob("*.toml") if not path.stem.endswith("-smoke")),
-        key=lambda path: path.stem,
-    )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("recipe", no_wrap=True)  # a name that is cut off is of no use
-    table.add_column("what it is")
-    for path in paths:
-        described = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        table.add_row(path.stem, described)
-    console.print(table)
+    large = [path for path in RECIPES.glob("*.toml") if not path.stem.endswith("-smoke")]
+    console.print(_described("recipe", large))
+    console.print(_described("comparison", COMPARISONS.glob("*.toml")))
     console.print(
-        "hyper3 train NAME trains one. NAME-smoke is its twin in little, a few steps on\n"
+        "hyper3 train NAME trains a recipe, hyper3 compare NAME all systems of a comparison.\n"
+        "NAME-smoke is a recipe's twin in little, a few steps on\n"
         "  hyper3 data scenes --out data/smoke --train 256 --val 64 --test 16"
     )
+
+
+def _described(kind: str, paths: Iterable[Path]) -> Table:
+    """Files by name, with what their first lines say of them."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(kind, no_wrap=True)  # a name that is cut off is of no use
+    table.add_column("what it is")
+    for path in sorted(paths, key=lambda path: path.stem):
+        described = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        table.add_row(path.stem, described)
+    return table
 
 
 @app.command()
