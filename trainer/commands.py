@@ -59,7 +59,7 @@ def recipes(
     console.print(_described("recipe", large))
     console.print(_described("comparison", COMPARISONS.glob("*.toml")))
     console.print(
-        "hyper3 train NAME trains a recipe, hyper3 compare NAME all systems of a comparison.\n"
+        "hyper3 train NAME trains a recipe, hyper3 compare NAME those of a comparison.\n"
         "NAME-smoke is a recipe's twin in little, a few steps on\n"
         "  hyper3 data scenes --out data/smoke --train 256 --val 64 --test 16"
     )
