@@ -14,7 +14,7 @@ from trainer.data.jobs import tar_name
 from trainer.data.samples import PrepareSettings
 from trainer.data.sources.source import Source
 
-_RULES = 2  # of this program: another number, and what was prepared before is made anew
+_RULES = 3  # of this program: another number, and what was prepared before is made anew
 MADE_BY = f"hyper3 data prepare, rules {_RULES}, Pillow {PIL.__version__}"
 
 Plan = dict[str, Any]

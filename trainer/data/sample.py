@@ -34,8 +34,11 @@ class Sample:
     key: str = ""  # within its shard; whoever writes shards numbers them
 
 
+_SLACK = 0.01  # of a pixel: shards hold boxes rounded to six digits
+
+
 def cut(image: Image.Image, box: Corners) -> Image.Image:
-    """The box of a picture, to whole pixels outwards."""
-    left, top = (math.floor(c * s) for c, s in zip(box[:2], image.size, strict=True))
-    right, bottom = (math.ceil(c * s) for c, s in zip(box[2:], image.size, strict=True))
+    """The box of a picture, to whole pixels outwards; one that was on whole pixels stays there."""
+    left, top = (math.floor(c * s + _SLACK) for c, s in zip(box[:2], image.size, strict=True))
+    right, bottom = (math.ceil(c * s - _SLACK) for c, s in zip(box[2:], image.size, strict=True))
     return image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))

@@ -180,3 +180,19 @@ def test_an_annotation_file_that_is_cut_off_is_a_data_error(tmp_path: Path, run:
     file.unlink()
     with pytest.raises(DataError, match=r"instances_train2017\.json: is not there"):
         run(folder, tmp_path / "out")
+
+
+def test_an_object_is_cut_at_its_very_pixels(tmp_path: Path, run: Run, read: Read) -> None:
+    names = [{"id": x, "name": f"{x}"} for x in range(100)]
+    things = [thing(1, x, [x + 0.25, x, 40, 40]) for x in range(100)]
+    sizes = photo(1, width=170, height=255)
+    folder = write_coco(tmp_path / "coco", [sizes], [caption(1, "one")], things)
+    file = folder / "annotations/instances_train2017.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"categories": names}))
+    Image.new("RGB", (170, 255), "teal").save(folder / "train2017/000000000001.jpg")
+    run(folder, tmp_path / "out", side=512, crops="boxes")
+    (sample,) = read(tmp_path / "out/train2017")
+    for part in sample.parts:
+        corner = int(part.text)
+        expected = (corner / 170, corner / 255, (corner + 40) / 170, (corner + 40) / 255)
+        assert part.box == pytest.approx(expected, abs=1e-6)

@@ -151,3 +151,17 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(
         "empty or outside the image": 2,
         "malformed": 3,
     }
+
+
+def test_a_box_is_cut_at_its_very_pixels(tmp_path: Path, run: Run, read: Read) -> None:
+    objects = [box((x, x, x + 40, x + 40), x) for x in range(1, 100)]
+    sentence = " ".join(f"[/EN#{x}/other {x}]" for x in range(1, 100))
+    write_photo(tmp_path / "f", "1", xml(objects, 170, 255), [sentence])
+    Image.new("RGB", (170, 255), "teal").save(tmp_path / "f/flickr30k-images/1.jpg")
+    run(tmp_path / "f", tmp_path / "out", side=512, crops="boxes")
+    (sample,) = read(tmp_path / "out/all")
+    assert len(sample.parts) == 99
+    for part in sample.parts:
+        corner = int(part.text)
+        expected = (corner / 170, corner / 255, (corner + 40) / 170, (corner + 40) / 255)
+        assert part.box == pytest.approx(expected, abs=1e-6)

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from core.image import letterbox_place, resize
 from trainer.data.sample import Sample, cut
+from trainer.data.sources.source import shares
 
 Run = Callable[..., dict[str, Any]]
 Read = Callable[[Path], list[Sample]]
@@ -155,3 +158,32 @@ def test_a_crop_is_cut_at_whole_pixels_by_truncation(tmp_path: Path, run: Run, r
     run(record, tmp_path / "out", side=100, part_side=40)
     part = np.asarray(opened(read(tmp_path / "out/train")[0].parts[0].jpeg), int)
     assert part.min() > 200  # pixels 31..69 and 21..59; to the outside, one edge would be dark
+
+
+@given(sides=st.tuples(st.integers(1, 5_000), st.integers(1, 5_000)), data=st.data())
+def test_pixels_as_shares_of_a_picture_are_the_same_pixels_again(
+    sides: tuple[int, int], data: st.DataObject
+) -> None:
+    edges = [data.draw(st.floats(0, side) | st.integers(0, side)) for side in sides * 2]
+    again = [int(share * side) for share, side in zip(shares(edges, sides), sides * 2, strict=True)]
+    assert again == [int(edge) for edge in edges]
+
+
+@pytest.mark.parametrize("size", [(255, 170), (427, 333), (170, 512)])
+def test_a_part_that_is_cut_when_it_is_loaded_has_the_pixels_of_its_stored_crop(
+    tmp_path: Path, run: Run, read: Read, size: tuple[int, int]
+) -> None:
+    write_photo(tmp_path / "a.jpg", size)
+    boxes = [
+        {"phrase": f"{left}", "xyxy": shares((left, left, left + 49, left + 64), size)}
+        for left in range(1, 100)
+    ]
+    run(write_record(tmp_path, boxes=boxes), tmp_path / "out", side=512, crops="boxes")
+    (sample,) = read(tmp_path / "out/train")
+    assert len(sample.parts) == len(boxes)
+    whole = opened(sample.jpeg)
+    for part in sample.parts:
+        assert part.box is not None
+        left = int(part.text)
+        expected = whole.crop((left, left, left + 49, left + 64))
+        assert np.array_equal(cut(whole, part.box), expected), part

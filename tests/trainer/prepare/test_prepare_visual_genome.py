@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from trainer.data.sample import Sample
@@ -52,6 +53,19 @@ def test_regions_are_parts_and_the_largest_of_them_tell_the_picture(
     assert [part.text for part in sample.parts] == [found["phrase"] for found in REGIONS]
     assert (entry["format"], entry["parts"]) == ("visual-genome", 4)
     assert entry["settings"]["captions"] == "told from regions"
+
+
+def test_a_region_is_cut_at_its_very_pixels(tmp_path: Path, run: Run, read: Read) -> None:
+    regions = [region(f"{x}", x, x, 40, 40) for x in range(100)]
+    sizes = image(1, width=170, height=255)
+    folder = write_genome(tmp_path / "vg", [{"id": 1, "regions": regions}], [sizes])
+    Image.new("RGB", (170, 255), "teal").save(folder / "VG_100K_2/1.jpg")
+    run(folder, tmp_path / "out", side=512, crops="boxes")
+    (sample,) = read(tmp_path / "out/train")
+    for part in sample.parts:
+        corner = int(part.text)
+        expected = (corner / 170, corner / 255, (corner + 40) / 170, (corner + 40) / 255)
+        assert part.box == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_caption_tells_at_most_five_regions_and_no_text_twice() -> None:

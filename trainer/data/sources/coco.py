@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import ConfigError, DataError
 from trainer.data.records import Tally, is_number
 from trainer.data.sources.json_stream import stream_items
-from trainer.data.sources.source import Request, Source, picture_below
+from trainer.data.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with annotations/captions_NAME.json and instances_NAME.json (COCO)"
 
@@ -158,8 +158,7 @@ def _object(
         tally.skip("boxes", "photo without width and height", where)
     else:
         x, y, across, down = edges
-        width, height = photo["width"], photo["height"]
-        corners = [x / width, y / height, (x + across) / width, (y + down) / height]
+        corners = shares((x, y, x + across, y + down), (photo["width"], photo["height"]))
         return number, (across * down, _hashable(item.get("category_id")), corners)
     return number, None
 

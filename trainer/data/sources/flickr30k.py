@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from core.errors import ConfigError, DataError
 from trainer.data.records import Tally, is_number
-from trainer.data.sources.source import Request, Source, picture_below
+from trainer.data.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with Annotations/*.xml and Sentences/*.txt (Flickr30k Entities)"
 
@@ -151,9 +151,8 @@ def _annotation(file: Path, name: str, tally: Tally) -> _Photo | None:
             if not all(map(is_number, edges)):
                 tally.skip("boxes", "malformed", name)
                 continue
-            corners = [edge / size[axis % 2] for axis, edge in enumerate(edges)]
             for chain in chains:
-                boxes.setdefault(chain, []).append(corners)
+                boxes.setdefault(chain, []).append(shares(edges, size))
     return _Photo(size, boxes, frozenset(scenes))
 
 

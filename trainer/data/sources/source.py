@@ -1,5 +1,6 @@
 """What every format has in common: what is asked of it, and what it gives."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,21 @@ class Source:
     grit: GritRules | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     licence: str | None = None
+
+
+def shares(edges: Sequence[float], size: Sequence[float]) -> list[float]:
+    """Left, top, right and bottom in pixels -> 0..1 of a picture's width and height.
+
+    Truncation of what they are times the size gives the same whole pixels again, for which some
+    are the next number above the quotient: 98 / 170 * 170 is a little less than 98.
+    """
+    found = []
+    for axis, edge in enumerate(edges):
+        side = size[axis % 2]
+        share = edge / side
+        is_less = int(share * side) < int(edge)
+        found.append(math.nextafter(share, math.inf) if is_less else share)
+    return found
 
 
 def picture_below(folder: Path, *names: str) -> str:

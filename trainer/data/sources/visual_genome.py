@@ -14,7 +14,7 @@ from core.errors import DataError
 from trainer.data.records import Tally, is_number
 from trainer.data.sources.coco import captions_by_id
 from trainer.data.sources.json_stream import stream_items
-from trainer.data.sources.source import Request, Source, picture_below
+from trainer.data.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with region_descriptions.json and image_data.json (Visual Genome)"
 
@@ -131,11 +131,7 @@ def _box(region: Any, size: list[float]) -> dict[str, Any]:
     if not isinstance(phrase, str) or not all(map(is_number, edges)):
         return {}
     x, y, across, down = edges
-    width, height = size
-    return {
-        "phrase": phrase,
-        "xyxy": [x / width, y / height, (x + across) / width, (y + down) / height],
-    }
+    return {"phrase": phrase, "xyxy": shares((x, y, x + across, y + down), size)}
 
 
 def _meets(edges: Edges, told: list[tuple[str, Edges]]) -> bool:
