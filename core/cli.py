@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
         name="hyper3",
         help="Train, export, serve and search hyperbolic image-text models.",
         no_args_is_help=True,
+        rich_markup_mode="markdown",  # which joins the lines of a paragraph
         pretty_exceptions_enable=False,
         add_completion=False,
     )

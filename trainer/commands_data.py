@@ -76,7 +76,7 @@ app.add_typer(inspect_app)
 @app.command()
 def fetch(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Data sets, or one of your own.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or one of your own.")
     ] = None,
     *,
     source: Annotated[

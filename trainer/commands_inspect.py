@@ -21,7 +21,7 @@ _SHARDS_OF_A_WORKER = 32  # a process takes as long to start as it needs to scan
 
 Shards = Annotated[
     list[str],
-    typer.Argument(metavar="SHARDS...", help="A folder, a tar, a glob or {00000..00099}.tar."),
+    typer.Argument(metavar="SHARDS", help="A folder, a tar, a glob or {00000..00099}.tar."),
 ]
 
 

@@ -17,7 +17,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 from core.cores import available_cores
 
@@ -56,7 +55,9 @@ _SIDE = {Crops.STORED: 224, Crops.BOXES: 512}
 
 def prepare(
     *,
-    source: Annotated[str, typer.Argument(help="A JSONL file, a data set's folder, or tars.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A JSONL file, a data set's folder, or tars.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the data set to write.")],
     format_: Annotated[
         Format | None, typer.Option("--format", help="What SOURCE is; found if not given.")
@@ -154,15 +155,14 @@ def _report(console: Console, folder: Path, entry: Mapping[str, Any]) -> None:
         soft_wrap=True,
     )
     for note, count in entry["notes"].items():
-        console.print(f"  note: {count:,} {escape(note)}")
-    table = Table.grid(padding=(0, 2, 0, 0))
+        console.print(f"{count:>11,} {escape(note)}", soft_wrap=True)
+    if entry["skipped"]:
+        console.print("left out, each with the first of its kind:")
     for kind, reasons in entry["skipped"].items():
         for reason, count in reasons.items():
-            first = entry["first_skipped"].get(f"{kind}: {reason}", "")
-            where = f"[dim]first: {escape(first)}[/]"
-            table.add_row("  left out", kind, f"{count:>9,}", escape(reason), where)
-    if table.row_count:
-        console.print(table)
+            first = escape(entry["first_skipped"].get(f"{kind}: {reason}", ""))
+            said = f"{count:>11,} {kind}: {escape(reason)}"
+            console.print(f"{said} [dim]({first})[/]" if first else said, soft_wrap=True)
 
 
 def _progress(console: Console, *, is_bytes: bool) -> Progress:

@@ -413,7 +413,7 @@ def test_the_command_prints_what_was_written_and_what_was_left_out(tmp_path: Pat
     assert first.exit_code == 0, first.output
     assert "train: 1 samples of 1 photos, 0 parts; 1 samples have no part." in first.output
     printed = [" ".join(line.split()) for line in first.output.splitlines()]
-    assert any(line.startswith("left out photos 1 image file missing") for line in printed)
+    assert "1 photos: image file missing (gone.png: gone.png)" in printed
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
     assert manifest["splits"]["train"]["settings"]["side"] == 512
