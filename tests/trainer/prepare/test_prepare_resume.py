@@ -73,8 +73,9 @@ def children_of(process: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks at processes through /proc")
 def test_a_run_that_is_killed_ends_in_the_same_bytes(tmp_path: Path, run: Run) -> None:
-    records = write_source(tmp_path / "photos", 600)  # 3 shards
-    command = [*PREPARE, str(records), "--out", str(tmp_path / "out"), "--side", "32"]
+    records = write_source(tmp_path / "photos", 500)  # 3 shards
+    command = [*PREPARE, str(records), "--out", str(tmp_path / "out")]
+    command += ["--crops", "boxes", "--side", "48"]
     staging = tmp_path / "out" / ".train.partial"
     process = subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
@@ -90,11 +91,11 @@ def test_a_run_that_is_killed_ends_in_the_same_bytes(tmp_path: Path, run: Run) -
     finished = [staging / "shards" / f"{note.stem}.tar" for note in staging.glob("notes/*.json")]
     kept = {path.name: path.stat().st_mtime_ns for path in finished}
     said: list[str] = []
-    run(records, tmp_path / "out", side=32, part_side=32, say=said.append)
+    run(records, tmp_path / "out", crops="boxes", side=48, part_side=48, say=said.append)
     assert said == [f"going on with what an earlier run left: {len(kept)} shards are finished"]
     for name, written in kept.items():
         assert (tmp_path / "out/train" / name).stat().st_mtime_ns == written
-    run(records, tmp_path / "whole", side=32, part_side=32)
+    run(records, tmp_path / "whole", crops="boxes", side=48, part_side=48)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
     assert set(digests(tmp_path / "out")) == {
         "manifest.json", "train/00000.tar", "train/00001.tar", "train/00002.tar",
