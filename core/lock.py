@@ -47,3 +47,16 @@ def take_lock(folder: Path, wait: Callable[[str], None] | None = None) -> IO[str
     except OSError as error:
         raise StorageError(f"{folder}: cannot be written: {error.strerror}") from error
     return lock
+
+
+def holder_of(folder: Path) -> str:
+    """The id of the process that holds the folder's lock; nothing where none does."""
+    try:
+        with (folder / _LOCK).open(encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read().strip() or "unknown"
+    except OSError:  # not there yet
+        return ""
+    return ""

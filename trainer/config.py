@@ -165,7 +165,7 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     Raises:
         ConfigError: The file is missing, or a key is unknown or out of range.
     """
-    if not path.exists() and path.parent == Path():
+    if not path.is_file() and path.parent == Path():
         name = path.name.removesuffix(".toml")
         if not (RECIPES / f"{name}.toml").exists():
             names = sorted((recipe.stem for recipe in RECIPES.glob("*.toml")), key=len)

@@ -1,6 +1,8 @@
 """What is compared: recipes under names, and each of them once for every seed."""
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +16,9 @@ from trainer.config import Recipe, load_recipe
 
 COMPARISONS = Path(__file__).parent / "comparisons"
 """The comparisons that ship with the package."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,79}")  # of a system, and so of a folder
+_OURS = {"run.out": "--out", "run.seed": "--seeds"}  # what a comparison sets itself
 
 
 class Comparison(Section):
@@ -75,8 +80,8 @@ def read_plan(words: Sequence[str]) -> Plan:
     """The plan that comparisons, recipes, and ``section.key=value`` overrides of all of them make.
 
     Raises:
-        ConfigError: A word means nothing, two systems have one name, or there are several
-            comparisons.
+        ConfigError: A word means nothing, there are several comparisons, or the systems cannot
+            stand beside one another.
     """
     overrides = tuple(word for word in words if "=" in word)
     named = [word for word in words if "=" not in word]
@@ -93,14 +98,35 @@ def read_plan(words: Sequence[str]) -> Plan:
     else:
         recipes = tuple(Contender(Path(word).stem, Path(word)) for word in named)
         plan = Plan("-".join(each.name for each in recipes)[:80], recipes)
-    names = [each.name for each in plan.contenders]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"{', '.join(twice)}: the name of two recipes; rename one of the files")
     contenders = tuple(
         replace(each, overrides=(*each.overrides, *overrides)) for each in plan.contenders
     )
+    _check(contenders)
     return replace(plan, contenders=contenders)
+
+
+def _check(contenders: Sequence[Contender]) -> None:
+    """Raises ConfigError where two have one name, or one that names no folder, or set what is ours.
+
+    A name is the folder of runs and results: it must not lead out of the comparison's own.
+    """
+    names = [each.name for each in contenders]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"{', '.join(twice)}: the name of two recipes; rename one of the files")
+    for each in contenders:
+        if not _NAME.fullmatch(each.name):
+            raise ConfigError(
+                f"{each.name!r}: no name for a system, of which folders are made; take letters, "
+                "digits, _, - and ., at most 80"
+            )
+        for override in each.overrides:
+            key = override.partition("=")[0].strip()
+            if key in _OURS:
+                raise ConfigError(
+                    f"{each.name}: {override}: a comparison sets {key} itself; leave it out, and "
+                    f"give {_OURS[key]}"
+                )
 
 
 def shipped() -> dict[str, Path]:
@@ -111,7 +137,7 @@ def shipped() -> dict[str, Path]:
 def _comparison(word: str) -> Plan | None:
     """The plan of a comparison's file or bare name; None for anything else."""
     path = Path(word)
-    if not path.exists():
+    if not path.is_file():
         path = (
             shipped().get(path.name.removesuffix(".toml"), path) if path.parent == Path() else path
         )
@@ -129,8 +155,10 @@ def _comparison(word: str) -> Plan | None:
 
 
 def _names_systems(path: Path) -> bool:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return any(line.startswith(("[systems.", "[systems]")) for line in lines)
+    try:
+        return "systems" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # whoever reads it as a recipe says what is wrong
+        return False
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -139,30 +167,50 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}={json.dumps(value, ensure_ascii=False)}"
+            yield f"{prefix}{key}={json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def runs(plan: Plan, out: Path, seeds: int) -> list[Planned]:
     """Every training, seeds outside, so that what is broken shows early in all.
 
     Raises:
-        ConfigError: A recipe is wrong, or two recipes are the same.
+        ConfigError: A recipe is wrong, two recipes are the same, or systems continue one another
+            in a ring.
     """
     names = [contender.name for contender in plan.contenders]
     planned = []
     for seed in range(seeds):
-        digests: dict[str, str] = {}
+        twins: dict[tuple[str, str], str] = {}
         for contender in plan.contenders:
             one = _planned(contender, out, seed, names)
-            twin = digests.setdefault(one.recipe.digest(), contender.name)
+            training = (one.recipe.digest(), one.recipe.data.train)
+            twin = twins.setdefault(training, contender.name)
             if twin != contender.name:
                 raise ConfigError(f"{twin} and {contender.name} are the same training")
             planned.append(one)
+    _require_beginnings(planned)
     return planned
 
 
+def _require_beginnings(planned: Sequence[Planned]) -> None:
+    """Raises ConfigError where a chain of bases never ends: each would wait for the other."""
+    bases = {one.folder: one.base for one in planned}
+    for folder in bases:
+        chain = [folder]
+        while (base := bases.get(chain[-1])) is not None:
+            if base in chain:
+                names = " -> ".join(each.parent.name for each in (*chain, base))
+                raise ConfigError(f"run.base: {names}: each continues the next; begin with one")
+            chain.append(base)
+
+
 def _planned(contender: Contender, out: Path, seed: int, names: Sequence[str]) -> Planned:
-    recipe = load_recipe(contender.path, list(contender.overrides))
+    try:
+        recipe = load_recipe(contender.path, list(contender.overrides))
+    except ConfigError as error:
+        if contender.path.stem == contender.name:
+            raise
+        raise ConfigError(f"{contender.name}: {error}") from error
     base = _base_of(recipe, contender, names)
     ours = {"run.out": str(out / "runs" / contender.name / f"seed-{seed}"), "run.seed": seed}
     if base:
@@ -173,11 +221,10 @@ def _planned(contender: Contender, out: Path, seed: int, names: Sequence[str]) -
 
 
 def _base_of(recipe: Recipe, contender: Contender, names: Sequence[str]) -> str | None:
-    """Which of the others it continues."""
-    if recipe.run.base is None:
-        return None
-    name = recipe.run.base.name
-    return name if name in names and name != contender.name else None
+    """Which of the others it continues: one named as such, or by the folder it has by itself."""
+    meant = {Path(name): name for name in names} | {Path("runs") / name: name for name in names}
+    found = meant.get(recipe.run.base) if recipe.run.base else None
+    return None if found == contender.name else found
 
 
 def rows(planned: Sequence[Planned]) -> list[str]:

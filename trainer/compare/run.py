@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from core.errors import ConfigError, DataError, Hyper3Error
@@ -66,9 +67,10 @@ def compare(
     planned = plans.runs(plan, folder, number)
     names = plans.rows(planned)
     base = _baseline(baseline or plan.baseline or names[0], names)
-    for pattern in dict.fromkeys(one.recipe.data.train for one in planned):
-        find_shards(pattern)
-    console.print(_opening(planned, number, folder), soft_wrap=True)
+    for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
+        for pattern in filter(None, data):
+            find_shards(pattern)
+    console.print(_opening(planned, number, folder), markup=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, _as_interrupt)
     with closing(take_lock(folder)), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)
@@ -82,7 +84,7 @@ def compare(
     found = Compared(_title(plan), having, base, number, tuple(figures), told, remarks)
     files = write_report(folder / "report", build(found))
     for heading, table in console_tables(found):
-        console.print(f"\n[bold]{heading}[/]", soft_wrap=True)
+        console.print(f"\n[bold]{escape(heading)}[/]", soft_wrap=True)
         console.print(table)
     console.print(LEGEND)
     for remark in remarks:
@@ -146,7 +148,7 @@ def _results(
                     fault = str(error)
             if fault:
                 faults.append(f"{one.title}: {fault}")
-                progress.console.print(f"[yellow]{faults[-1]}[/]", soft_wrap=True)
+                progress.console.print(f"[yellow]{escape(faults[-1])}[/]", soft_wrap=True)
     order = {name: found[name] for name in names if found.get(name)}
     return {name: dict(sorted(of_seeds.items())) for name, of_seeds in order.items()}, faults
 
@@ -160,7 +162,9 @@ def _measure(one: Planned, tasks: Sequence[Job], progress: Progress) -> list[Res
         raise DataError("; ".join(failed))
     results = [each.result for each in done if each.result is not None]
     progress.console.print(
-        f"{one.title}: " + " · ".join(_headline(result) for result in results), soft_wrap=True
+        f"{one.title}: " + " · ".join(_headline(result) for result in results),
+        markup=False,
+        soft_wrap=True,
     )
     return results
 

@@ -2,19 +2,20 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.progress import Progress, TaskID
 
 from core.cores import available_cores
-from core.errors import CheckpointError
+from core.lock import holder_of
 from trainer import checkpoint
+from trainer.checkpoint import Checkpoint
 from trainer.compare.plan import Planned
 from trainer.config import difference
 from trainer.storage import storage_errors
@@ -43,7 +44,8 @@ def train_all(
 ) -> Generator[Trained, None, None]:
     """Train what is not trained yet; each is given as soon as it has ended.
 
-    Left early, or interrupted, the trainings that run save a checkpoint and end.
+    Left early, or interrupted, the trainings that run save a checkpoint and end. One that another
+    process is at, such as what a comparison that was killed has left behind, is waited for.
 
     Args:
         planned: In the order in which they start; one waits for the run that it continues.
@@ -53,14 +55,17 @@ def train_all(
     waiting, running = list(planned), list[_Running]()
     over: dict[Path, str] = {}  # the fault of each that has ended
     total = progress.add_task("trainings", total=len(planned))
+    told = set[Path]()  # the folders that somebody else is known to train in
     try:
         while waiting or running:
             ready = [one for one in waiting if one.base is None or one.base in over]
-            for one in ready[: at_once - len(running)]:
+            free = [one for one in ready if not _is_held(one, told, progress)]
+            for one in free[: at_once - len(running)]:
                 waiting.remove(one)
+                found = checkpoint.newest(one.folder)
                 fault = over.get(one.base, "") if one.base else ""
-                fault = f"its base failed: {fault}" if fault else _unfit(one)
-                if fault or _is_trained(one):
+                fault = f"its base failed: {fault}" if fault else _unfit(one, found)
+                if fault or _is_trained(one, found):
                     over[one.folder] = fault
                     progress.advance(total)
                     yield Trained(one, fault)
@@ -74,25 +79,42 @@ def train_all(
                 yield Trained(run.planned, fault)
             for run in running:
                 progress.update(run.task, completed=_step(run.planned.folder))
-            if running:
+            if running or not free:
                 time.sleep(_POLL_S)
     finally:
         _end(running)
         progress.remove_task(total)
 
 
-def _is_trained(one: Planned) -> bool:
-    found = checkpoint.newest(one.folder)
-    return found is not None and found.step >= one.recipe.last_step
+def _is_held(one: Planned, told: set[Path], progress: Progress) -> bool:
+    """Whether another process trains there, which is told once."""
+    owner = holder_of(one.folder)
+    if owner and one.folder not in told:
+        told.add(one.folder)
+        progress.console.print(
+            f"{one.title}: process {owner} is training it; waiting until it has ended"
+        )
+    return bool(owner)
 
 
-def _unfit(one: Planned) -> str:
+def _is_trained(one: Planned, found: Checkpoint | None) -> bool:
+    return found is not None and found.step == one.recipe.last_step
+
+
+def _unfit(one: Planned, found: Checkpoint | None) -> str:
     """Why the folder cannot be gone on with."""
-    with suppress(CheckpointError):
-        found = checkpoint.newest(one.folder)
-        if found and found.recipe.digest() != one.recipe.digest():
-            changed = ", ".join(difference(found.recipe, one.recipe))
-            return f"{one.folder} holds a run of another recipe ({changed}); give another --out"
+    if found is None:
+        return ""
+    changed = difference(found.recipe, one.recipe)
+    if found.recipe.digest() != one.recipe.digest() or "data.train" in changed:
+        return (
+            f"{one.folder} holds a run of another recipe ({', '.join(changed)}); give another --out"
+        )
+    if found.step > one.recipe.last_step:
+        return (
+            f"{one.folder} holds a run that is beyond step {one.recipe.last_step:,}, at "
+            f"{found.step:,}; give another --out"
+        )
     return ""
 
 
@@ -115,14 +137,15 @@ def _start(one: Planned, at_once: int, progress: Progress) -> _Running:
 
 def _fault(run: _Running) -> str:
     """What the process said at its end, where that was not the last step."""
-    if run.process.returncode == 0 and _is_trained(run.planned):
-        return ""
-    log = run.planned.folder / LOG
+    code, log = run.process.returncode, run.planned.folder / LOG
+    if code == 0:
+        is_trained = _is_trained(run.planned, checkpoint.newest(run.planned.folder))
+        return "" if is_trained else f"stopped before its last step; all it said: {log}"
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}; all it said: {log}"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     said = [line for line in lines if line.strip()][-1:] or [""]
-    if run.process.returncode == 0:
-        return f"stopped before its last step; all it said: {log}"
-    return f"{said[0].removeprefix('error: ')} (exit status {run.process.returncode}; {log})"
+    return f"{said[0].removeprefix('error: ')} (exit status {code}; {log})"
 
 
 def _step(folder: Path) -> int:
