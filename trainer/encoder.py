@@ -21,6 +21,7 @@ from core.image import ImageSpec, Pixels, normalise
 from core.text import TextSpec, Tokenizer
 from trainer.checkpoint import Checkpoint, find, load_model
 from trainer.config import Recipe
+from trainer.memory import freed_memory_is_kept
 from trainer.model import DualEncoder
 from trainer.vocabulary import write_tokenizer
 
@@ -130,9 +131,10 @@ def embed_squares(
             else:
                 yield row, square
 
-    for batch in _batches(readable()):
-        pixels = np.stack([square for _, square in batch])
-        tangents[[row for row, _ in batch]] = encode(normalise(pixels, spec))
+    with freed_memory_is_kept():
+        for batch in _batches(readable()):
+            pixels = np.stack([square for _, square in batch])
+            tangents[[row for row, _ in batch]] = encode(normalise(pixels, spec))
     return Embedded(tangents, faults)
 
 

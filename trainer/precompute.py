@@ -37,6 +37,7 @@ from trainer.data.pictures import apart
 from trainer.data.shards import ShardIndex, read_sample
 from trainer.data.table import Writer, key_at
 from trainer.frozen import Store, about, open_store, see
+from trainer.memory import freed_memory_is_kept
 from trainer.storage import write_json
 
 _BATCH = 64  # pictures that go through the tower at once
@@ -139,7 +140,7 @@ def _fill(store: Store, used: Used, pictures: Pictures, console: Console) -> int
         f"gives takes {decimal(size)}"
     )
     write_json(store.folder / "about.json", about(store.recipe, store.device))
-    with _bar(console) as bar:
+    with freed_memory_is_kept(), _bar(console) as bar:
         task = bar.add_task("pictures through the tower", total=total, told="")
         start, done = time.perf_counter(), 0
         for count in _compute(store, used.index, pictures, missing):

@@ -21,7 +21,6 @@ from trainer.data.loader import BatchDataset, Schedule, load_batches, validation
 from trainer.data.shards import ShardIndex, find_shards, index_shards
 from trainer.distributed import World, agree, exchange, join, spread
 from trainer.health.divergence import require_finite, stop_if_diverged
-from trainer.memory import keep_freed_memory
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
 from trainer.precompute import Used, stored_features
@@ -71,8 +70,6 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     if before and before.step >= recipe.last_step:
         console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
         return before.path
-    if device.type == "cpu":
-        keep_freed_memory()
     torch.manual_seed(recipe.run.seed)
     model = DualEncoder(recipe).to(device)
     optimizer = build_optimizer(model, recipe.optim)
