@@ -2,10 +2,17 @@
 
 A difference varies with the pictures that were drawn and with the seeds that were trained. The
 first is the bootstrap variance of the mean difference over seeds, on the same pictures for all; the
-second is the variance of the differences between seeds, each system's seed beside the other's,
-over their number. They add up, and the mean difference over the root of the sum is compared with
-Student's t of Satterthwaite's degrees of freedom (F. E. Satterthwaite, "An Approximate
-Distribution of Estimates of Variance Components", 1946). With one seed only pictures count.
+second is each system's own variance between seeds over their number, as in B. L. Welch's test ("The
+Generalization of Student's Problem", 1947). They add up, and the mean difference over the root of
+the sum is compared with Student's t of Satterthwaite's degrees of freedom (F. E. Satterthwaite, "An
+Approximate Distribution of Estimates of Variance Components", 1946). With one seed only pictures
+count.
+
+In simulations of 400 pictures and no difference, p < 0.05 came in 1 to 6% of cases with two or
+three seeds (5% in theory; the fewest where seeds alone do not differ, since what a seed does to
+single pictures counts twice), and in up to 12% where the seeds of one system differ and those of
+the other do not. The variance of differences, seed beside seed, has half the degrees of freedom:
+with it 11% of two seeds.
 
 The p of one figure are corrected for the number of systems (S. Holm, "A Simple Sequentially
 Rejective Multiple Test Procedure", 1979), not for the number of figures.
@@ -16,8 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from core.evaluation.measure import Measure
+from core.evaluation.report.likeness import why_not_paired
 from core.evaluation.result import Result
 from core.evaluation.statistics import draws
 from core.evaluation.weighted import Floats
@@ -27,6 +36,18 @@ Key = tuple[str, str, str]
 
 Results = Mapping[str, Mapping[int, Sequence[Result]]]
 """By system and seed."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A figure of one run."""
+
+    measure: Measure
+    result: Result
+    drawn: Floats
+    """Under the draws."""
+    pictures: npt.NDArray[np.intp]
+    """The clusters that are drawn; none of a figure without outcomes."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +108,19 @@ def collect(
     """
     found = []
     for key, measures in _by_key(results).items():
-        drawn = {
-            name: {at: draws(m.outcomes, seed) for at, m in of_seeds.items() if m.outcomes}
+        runs = {
+            name: {at: _found(measure, result, seed) for at, (measure, result) in of_seeds.items()}
             for name, of_seeds in measures.items()
         }
         cells = {
-            name: Cell({at: measure.value for at, measure in of_seeds.items()})
-            for name, of_seeds in measures.items()
+            name: Cell({at: run.measure.value for at, run in of_seeds.items()})
+            for name, of_seeds in runs.items()
         }
-        base = baseline if baseline in measures else next(iter(measures))
-        pairs = {
-            name: _difference(measures[name], measures[base], drawn[name], drawn[base])
-            for name in measures
-            if name != base
-        }
+        base = baseline if baseline in runs else next(iter(runs))
+        pairs = {name: _difference(runs[name], runs[base]) for name in runs if name != base}
         for name, pair in _holm(pairs).items():
             cells[name] = replace(cells[name], difference=pair)
-        found.append(Figure(key, next(iter(measures[base].values())), cells, base))
+        found.append(Figure(key, next(iter(runs[base].values())).measure, cells, base))
         advance()
     return found
 
@@ -113,46 +130,65 @@ def headlines(results: Results) -> int:
     return len(_by_key(results))
 
 
-def _by_key(results: Results) -> dict[Key, dict[str, dict[int, Measure]]]:
-    found: dict[Key, dict[str, dict[int, Measure]]] = {}
+def _by_key(results: Results) -> dict[Key, dict[str, dict[int, tuple[Measure, Result]]]]:
+    found: dict[Key, dict[str, dict[int, tuple[Measure, Result]]]] = {}
     for name, of_seeds in results.items():
         for at, of_tasks in of_seeds.items():
             for result in of_tasks:
                 for measure in result.measures:
                     if measure.is_headline and math.isfinite(measure.value):
                         key = (result.task, measure.group, measure.name)
-                        found.setdefault(key, {}).setdefault(name, {})[at] = measure
+                        found.setdefault(key, {}).setdefault(name, {})[at] = (measure, result)
     return found
 
 
-def _difference(
-    ours: Mapping[int, Measure],
-    theirs: Mapping[int, Measure],
-    drawn: Mapping[int, Floats],
-    drawn_theirs: Mapping[int, Floats],
-) -> Difference | None:
-    """The mean difference over common seeds and its t-test; None without outcomes in common."""
+def _found(measure: Measure, result: Result, seed: int) -> _Found:
+    outcomes = measure.outcomes
+    if outcomes is None:
+        return _Found(measure, result, np.empty(0), np.empty(0, np.intp))
+    return _Found(measure, result, draws(outcomes, seed), np.unique(outcomes.cluster))
+
+
+def _difference(ours: Mapping[int, _Found], theirs: Mapping[int, _Found]) -> Difference | None:
+    """The mean difference over common seeds, tested; None where pictures do not pair off."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    mine, others = [ours[at] for at in seeds], [theirs[at] for at in seeds]
+    if not seeds or not _pair_off([*mine, *others]):
+        return None
+    under_draws = np.mean([a.drawn - b.drawn for a, b in zip(mine, others, strict=True)], axis=0)
+    known = under_draws[np.isfinite(under_draws)]
+    values = [[run.measure.value for run in side] for side in (mine, others)]
+    delta = float(np.mean(values[0]) - np.mean(values[1]))
+    parts = [(float(np.var(known, ddof=1)), len(mine[0].pictures) - 1)] if len(known) > 1 else []
+    if len(seeds) > 1:
+        parts += [(float(np.var(side, ddof=1)) / len(seeds), len(seeds) - 1) for side in values]
+    return _tested(delta, parts)
+
+
+def _tested(delta: float, parts: Sequence[tuple[float, int]]) -> Difference | None:
+    """The t-test of a difference whose variance is the sum of parts with degrees of freedom."""
     from scipy.stats import t as student  # noqa: PLC0415 - of the extra `eval`
 
-    seeds = sorted(drawn.keys() & drawn_theirs.keys())
-    if not seeds:
+    if not parts:
         return None
-    apart = np.array([ours[at].value - theirs[at].value for at in seeds])
-    under_draws = np.mean([drawn[at] - drawn_theirs[at] for at in seeds], axis=0)
-    of_pictures = float(np.nanvar(under_draws, ddof=1))
-    of_seeds = float(np.var(apart, ddof=1)) / len(seeds) if len(seeds) > 1 else 0.0
-    delta, total = float(apart.mean()), of_pictures + of_seeds
+    total = sum(part for part, _ in parts)
     if total == 0:
         return Difference(delta, delta, delta, 1.0 if delta == 0 else 0.0)
-    outcomes = ours[seeds[0]].outcomes
-    pictures = len(np.unique(outcomes.cluster)) if outcomes else 2
-    squares = of_pictures**2 / max(pictures - 1, 1)
-    if of_seeds:
-        squares += of_seeds**2 / (len(seeds) - 1)
-    freedom = total**2 / squares
+    freedom = total**2 / sum(part**2 / max(of, 1) for part, of in parts)
     half = float(student.ppf(0.975, freedom)) * math.sqrt(total)
     p = 2 * float(student.sf(abs(delta) / math.sqrt(total), freedom))
     return Difference(delta, delta - half, delta + half, p)
+
+
+def _pair_off(runs: Sequence[_Found]) -> bool:
+    """Whether all are of the same pictures: else draws of one would meet others of the next."""
+    first = runs[0]
+    return all(
+        len(run.pictures) > 0
+        and np.array_equal(run.pictures, first.pictures)
+        and not why_not_paired(run.result, first.result, run.measure.group)
+        for run in runs
+    )
 
 
 def _holm(pairs: Mapping[str, Difference | None]) -> dict[str, Difference]:

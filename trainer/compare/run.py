@@ -25,7 +25,7 @@ from core.evaluation.suites import plan as plan_tasks
 from core.evaluation.task import Options
 from core.lock import take_lock
 from trainer.compare import plan as plans
-from trainer.compare.figures import collect, headlines
+from trainer.compare.figures import Figure, collect, headlines
 from trainer.compare.plan import Plan, Planned
 from trainer.compare.report import LEGEND, Compared, build, console_tables
 from trainer.compare.train import train_all
@@ -80,7 +80,7 @@ def compare(
         figures = collect(results, base, 0, lambda: progress.advance(task))
     having = tuple(name for name in names if name in results)
     told = tuple(_told(name, planned) for name in having)
-    remarks = tuple(faults + _unequal(planned, having))
+    remarks = tuple(faults + _unequal(planned, having) + _untested(figures))
     found = Compared(_title(plan), having, base, number, tuple(figures), told, remarks)
     files = write_report(folder / "report", build(found))
     for heading, table in console_tables(found):
@@ -217,6 +217,20 @@ def _unequal(planned: Sequence[Planned], names: Sequence[str]) -> list[str]:
         return []
     said = ", ".join(f"{name} {n:,} of {size}" for name, (n, size) in steps.items())
     return [f"not of equal steps: {said}"]
+
+
+def _untested(figures: Sequence[Figure]) -> list[str]:
+    """What has no test beside the baseline."""
+    found: dict[str, dict[str, None]] = {}
+    for figure in figures:
+        for name, cell in figure.cells.items():
+            if name != figure.baseline and cell.difference is None:
+                found.setdefault(figure.key[0], {})[name] = None
+    return [
+        f"{task}: no test of {', '.join(names)}: no seed in common with the baseline, or not of "
+        "the same pictures"
+        for task, names in found.items()
+    ]
 
 
 def _title(plan: Plan) -> str:
