@@ -1,5 +1,6 @@
 """The `hyper3` command. Rooms add their commands through the entry point `hyper3.commands`."""
 
+import errno
 import signal
 import sys
 from importlib.metadata import entry_points
@@ -63,6 +64,14 @@ def main() -> None:
         build_app()()
     except Hyper3Error as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        errors.print(
+            f"[bold red]error:[/] {_escape(str(error.filename))}: the name is too long",
+            soft_wrap=True,
+        )
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as stop:  # typer makes the second of the first
         if isinstance(stop, SystemExit) and stop.code != _INTERRUPTED:

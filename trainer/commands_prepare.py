@@ -1,6 +1,5 @@
 """`hyper3 data prepare`: a data set as it was published, or your own -> shards to train on."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,11 +62,18 @@ def prepare(
         Format | None, typer.Option("--format", help="What SOURCE is; found if not given.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the pictures, where they lie apart.")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder of the pictures, where they lie apart."
+        ),
     ] = None,
     captions: Annotated[
         list[Path] | None,
-        typer.Option(help="COCO's captions_*.json, for Visual Genome's pictures of COCO."),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="COCO's captions_*.json, for Visual Genome's pictures of COCO.",
+        ),
     ] = None,
     split: Annotated[
         str, typer.Option(help="Name of the split, and which it is of COCO or Flickr30k.")
@@ -148,7 +154,9 @@ def _write(found: "Source", out: Path, settings: "PrepareSettings", workers: int
     _report(console, out / found.split, entry)
 
 
-def _report(console: Console, folder: Path, entry: Mapping[str, Any]) -> None:
+def _report(console: Console, folder: Path, entry: dict[str, Any]) -> None:
+    from trainer.data.prepare import left_out  # noqa: PLC0415 - as above
+
     console.print(
         f"{escape(str(folder))}: {entry['samples']:,} samples of {entry['photos']:,} photos, "
         f"{entry['parts']:,} parts; {entry['samples_without_parts']:,} samples have no part.",
@@ -156,13 +164,10 @@ def _report(console: Console, folder: Path, entry: Mapping[str, Any]) -> None:
     )
     for note, count in entry["notes"].items():
         console.print(f"{count:>11,} {escape(note)}", soft_wrap=True)
-    if entry["skipped"]:
+    lines = left_out(entry)
+    if lines:
         console.print("left out, each with the first of its kind:")
-    for kind, reasons in entry["skipped"].items():
-        for reason, count in reasons.items():
-            first = escape(entry["first_skipped"].get(f"{kind}: {reason}", ""))
-            said = f"{count:>11,} {kind}: {escape(reason)}"
-            console.print(f"{said} [dim]({first})[/]" if first else said, soft_wrap=True)
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def _progress(console: Console, *, is_bytes: bool) -> Progress:

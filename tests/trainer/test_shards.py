@@ -36,6 +36,11 @@ def test_a_glob_of_folders_names_the_shards_of_each(tmp_path: Path) -> None:
     assert find_shards(f"{tmp_path}/{{b,a}}/train") == expected[::-1]
 
 
+def test_braces_that_are_not_closed_are_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="braces are"):
+        find_shards(f"{tmp_path}/{{00000..00003.tar")
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere-00003\.tar"):
         find_shards(f"{tmp_path}/nowhere-0000{{3..4}}.tar")

@@ -74,6 +74,15 @@ def prepare(
     return dict(entry)
 
 
+def left_out(entry: dict[str, Any]) -> list[str]:
+    """What an entry of the manifest counts as left out: a line each, with the first of its kind."""
+    return [
+        f"{count:>11,} {kind}: {reason} ({entry['first_skipped'].get(f'{kind}: {reason}', '?')})"
+        for kind, reasons in entry["skipped"].items()
+        for reason, count in reasons.items()
+    ]
+
+
 def is_complete(source: Source, out: Path, settings: PrepareSettings) -> bool:
     """Whether the split is already there, made from the same files by the same settings."""
     entry = _entry_in(out, source.split)
@@ -114,15 +123,10 @@ def _make(
     entry = _entry(plan, spool, notes, tally)
     if entry["samples"] == 0:
         shutil.rmtree(staging)
-        reasons = [
-            f"{count:,} {kind}: {reason}"
-            for kind, found in entry["skipped"].items()
-            for reason, count in found.items()
-        ]
-        raise DataError(
-            f"{', '.join(source.files) or source.images}: no usable caption; left out: "
-            f"{'; '.join(reasons) or 'nothing'}"
-        )
+        files = ", ".join(source.files)
+        where = f"{files}, with pictures in {source.images}" if files else str(source.images)
+        lines = left_out(entry) or ["  nothing"]
+        raise DataError("\n".join([f"{where}: no usable caption; left out:", *lines]))
     wanted = {shard["file"] for shard in entry["shards"]}
     for path in (staging / _SHARDS).iterdir():  # of an earlier plan, or torn
         if path.name not in wanted:

@@ -60,7 +60,11 @@ def find_shards(pattern: str) -> list[Path]:
         DataError: There are none, or one that was named does not exist.
     """
     found: list[Path] = []
-    for name in braceexpand.braceexpand(pattern):
+    try:
+        names = list(braceexpand.braceexpand(pattern))
+    except ValueError as error:
+        raise DataError(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}") from error
+    for name in names:
         path = Path(name)
         matches = [path]
         if any(letter in name for letter in "*?[") and not path.exists():

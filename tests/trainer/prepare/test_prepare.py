@@ -16,6 +16,7 @@ import webdataset as wds
 from PIL import Image
 from typer.testing import CliRunner
 
+from core.cli import main
 from core.errors import ConfigError, DataError, StorageError
 from trainer.commands_data import app
 from trainer.data.prepare import is_complete
@@ -24,7 +25,7 @@ from trainer.data.sample import Part, Sample
 from trainer.data.samples import PrepareSettings
 from trainer.data.shard_writer import read_manifest, write_shard
 from trainer.data.sources.find import find_source
-from trainer.data.sources.source import Request, Source
+from trainer.data.sources.source import GritRules, Request, Source
 from trainer.storage import replacing
 
 Run = Callable[..., dict[str, Any]]
@@ -298,8 +299,30 @@ def test_a_missing_file_of_records_is_a_data_error(tmp_path: Path, run: Run) -> 
 
 def test_records_of_which_nothing_can_be_used_are_a_data_error(tmp_path: Path, run: Run) -> None:
     records = write_records(tmp_path, [{"image": "missing.png", "captions": ["one"]}])
-    with pytest.raises(DataError, match="no usable caption"):
+    with pytest.raises(DataError) as caught:
         run(records, tmp_path / "out")
+    first, *lines = str(caught.value).splitlines()
+    assert first == f"train.jsonl, with pictures in {tmp_path}: no usable caption; left out:"
+    assert lines == [f"{1:>11} photos: image file missing (missing.png: missing.png)"]
+
+
+def test_a_name_that_no_disk_can_have_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hyper3", "data", "prepare", "x" * 300, "--out", "out"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.replace("\n", "").endswith(f"{'x' * 300}: the name is too long")
+
+
+def test_what_only_another_format_can_do_is_refused(tmp_path: Path, run: Run) -> None:
+    write_photo(tmp_path / "a.png")
+    records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
+    with pytest.raises(ConfigError, match="--captions is for visual-genome, and this is jsonl"):
+        run(records, tmp_path / "out", captions=(tmp_path / "captions.json",))
+    with pytest.raises(ConfigError, match="are for grit, and this is jsonl"):
+        run(records, tmp_path / "out", grit=GritRules("nouns"))
 
 
 def test_the_order_is_shuffled_and_the_same_for_any_number_of_workers(
@@ -414,6 +437,7 @@ def test_the_command_prints_what_was_written_and_what_was_left_out(tmp_path: Pat
     assert "train: 1 samples of 1 photos, 0 parts; 1 samples have no part." in first.output
     printed = [" ".join(line.split()) for line in first.output.splitlines()]
     assert "1 photos: image file missing (gone.png: gone.png)" in printed
+    assert all(len(line) <= 80 for line in first.output.splitlines() if str(tmp_path) not in line)
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
     assert manifest["splits"]["train"]["settings"]["side"] == 512

@@ -87,7 +87,7 @@ def test_a_photo_has_its_captions_and_the_largest_object_of_each_category(
 
 
 def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: Run) -> None:
-    numbers = range(1, 9)
+    numbers = range(1, 10)
     photos: list[Any] = [photo(number) for number in numbers]
     photos[1]["file_name"] = "gone.jpg"
     photos[3]["file_name"] = "../../../etc/passwd"
@@ -95,6 +95,7 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: 
     del photos[5]["file_name"]
     photos[6] |= {"width": None}
     photos[7] |= {"width": 10**400}
+    photos[8]["file_name"] = "x" * 300
     photos.append("a photo")
     captions: list[Any] = [caption(number, "a dog") for number in numbers]
     captions += [caption(1, "  "), caption(1, None), caption(1, "\ud800"), caption(77, "whose?")]
@@ -131,7 +132,7 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: 
             "of no photo": 3,
         },
         "photos": {
-            "image file missing": 2,
+            "image file missing": 3,
             "image is not a path below the images' folder": 1,
             "image unreadable": 1,
             "no file_name": 1,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError, DataError
 from trainer.data.sources import coco, flickr30k, grit, jsonl, visual_genome
-from trainer.data.sources.source import Request, Source
+from trainer.data.sources.source import GritRules, Request, Source
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,23 @@ def find_source(request: Request, format_: str | None = None) -> Source:
     if format_ is not None:
         if format_ not in FORMATS:
             raise ConfigError(f"--format {format_}: there is {', '.join(FORMATS)}")
-        return FORMATS[format_].find(request)
+        return _find(format_, request)
     found = [name for name, kind in FORMATS.items() if kind.is_here(request)]
     if len(found) == 1:
-        return FORMATS[found[0]].find(request)
+        return _find(found[0], request)
     if found:
         raise ConfigError(f"{request.place}: holds {' and '.join(found)}; say which with --format")
     state = "nothing here of" if request.path.exists() else "is not there; it can be one of"
     looked = "".join(f"\n  {name}: {kind.looked_for}" for name, kind in FORMATS.items())
     raise DataError(f"{request.place}: {state} what can be prepared:{looked}")
+
+
+def _find(format_: str, request: Request) -> Source:
+    """The data set of one format, of which nothing may be asked that only another can do."""
+    if request.captions and format_ != "visual-genome":
+        raise ConfigError(f"--captions is for visual-genome, and this is {format_}; leave it out")
+    if request.grit != GritRules() and format_ != "grit":
+        raise ConfigError(
+            f"--phrases and --min-score are for grit, and this is {format_}; leave them out"
+        )
+    return FORMATS[format_].find(request)

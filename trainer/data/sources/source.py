@@ -1,5 +1,6 @@
 """What every format has in common: what is asked of it, and what it gives."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ def picture_below(folder: Path, *names: str) -> str:
     """The first of some names that is a file below a folder; where none is, the first."""
     for name in names:
         path = find_image(folder, name)
-        if path is not None and path.is_file():
-            return name
+        with contextlib.suppress(OSError):  # a name that is too long is nowhere
+            if path is not None and path.is_file():
+                return name
     return names[0]
