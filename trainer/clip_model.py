@@ -77,8 +77,8 @@ def load_clip(name: str, weights: str) -> Any:
             ) from error
         except pickle.UnpicklingError as error:
             raise CheckpointError(
-                f"{weights}: no file of tensors alone, and the rest could only be read by running "
-                "its code; save the model's state_dict, best as .safetensors"
+                f"{weights}: no file of tensors alone: it is damaged, of another kind, or holds "
+                "code, which is never run; save the model's state_dict, best as .safetensors"
             ) from error
         except FAULTS as error:
             reason = " ".join(str(error).split())[:250] or type(error).__name__

@@ -3,20 +3,25 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import timm
+import torch
+
 from core.errors import CheckpointError
 from trainer import checkpoint
 from trainer.checkpoint import Checkpoint
 from trainer.clip_model import SCHEME
 from trainer.config import RECIPES, Recipe, difference
+from trainer.sections import TimmTower as TimmSection
 from trainer.step import Training
 from trainer.towers import TimmTower
+from trainer.towers.clip import backbone_traits
 from trainer.towers.weights import load_weights
 from trainer.transfer import from_checkpoint, from_open_clip, take, tell
 
 _MAY_DIFFER = (
-    "name", "objective", "data.workers", "optim.decay_idle_pooling", "optim.max_bad_steps",
-    "run.out", "run.base", "run.init", "run.stop_at", "run.device", "run.log_every",
-    "run.eval_every", "run.save_every", "run.keep",
+    "name", "objective", "data.features", "data.workers", "optim.decay_idle_pooling",
+    "optim.max_bad_steps", "run.out", "run.base", "run.init", "run.stop_at", "run.device",
+    "run.log_every", "run.eval_every", "run.save_every", "run.keep",
 )  # fmt: skip
 
 
@@ -66,7 +71,7 @@ def _first_weights(training: Training) -> list[str]:
     parts = ["image_tower", "image_proj", "text_tower", "text_proj"]
     if isinstance(model.image_tower, TimmTower) and image.kind == "timm" and image.weights:
         told += load_weights(model.image_tower, image.weights, fixed_positions=image.form == "meru")
-        told += _other_pixels(model.image_tower, recipe)
+        told += _other_pixels(model.image_tower, recipe) + _other_heads(image)
         trained.add("image_tower")
         parts = parts[2:]
     if recipe.run.init:
@@ -85,6 +90,18 @@ def _first_weights(training: Training) -> list[str]:
         for name, locked in frozen.items()
         if locked and name not in trained
     ]
+
+
+def _other_heads(section: TimmSection) -> list[str]:
+    """A warning where attention has other heads than timm's own model: shapes do not show it."""
+    if section.heads is None:
+        return []
+    with torch.random.fork_rng(devices=[]):
+        own = backbone_traits(timm.create_model(section.name)).get("image_tower: attention heads")
+    if own in {None, section.heads}:
+        return []
+    theirs = f"{own} in timm's {section.name}"
+    return [f"[yellow]image_tower.heads: {section.heads} here, {theirs}, as its weights expect[/]"]
 
 
 def _other_pixels(tower: TimmTower, recipe: Recipe) -> list[str]:

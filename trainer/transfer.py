@@ -191,7 +191,11 @@ def _recipe_traits(recipe: Recipe) -> dict[str, object]:
     if isinstance(recipe.image_tower, ConvTower):
         return traits
     image = recipe.image_tower
-    return traits | {"image_tower.heads": image.heads, "image_tower.form": image.form}
+    return traits | {
+        "image_tower.name": image.name,
+        "image_tower.heads": image.heads,
+        "image_tower.form": image.form,
+    }
 
 
 def _traits(model: DualEncoder, recipe: Recipe) -> dict[str, object]:

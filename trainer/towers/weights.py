@@ -23,6 +23,12 @@ _SUFFIXES = (".safetensors", ".pth", ".pt")
 _CONTAINERS = ("state_dict", "model")
 _LISTED = 5  # names in a message
 
+# What torch and safetensors raise for bytes that are not what they should be.
+_DAMAGED = (
+    SafetensorError, RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError,
+    AttributeError,
+)  # fmt: skip
+
 
 def load_weights(tower: TimmTower, source: str, *, fixed_positions: bool) -> list[str]:
     """Put weights into every tensor of a tower, and return what a person should know of it.
@@ -102,11 +108,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             held: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path}: no file of tensors alone, and the rest could only be read by running its "
-            "code; save the model's state_dict, best as .safetensors"
+            f"{path}: no file of tensors alone: it is damaged, of another kind, or holds code, "
+            "which is never run; save the model's state_dict, best as .safetensors"
         ) from error
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {str(error)[:200]}") from error
+    except _DAMAGED as error:
+        reason = str(error)[:200] or type(error).__name__
+        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
     while isinstance(held, dict) and (inner := [key for key in _CONTAINERS if key in held]):
         held = held[inner[0]]
     tensors = held.items() if isinstance(held, dict) else ()
