@@ -21,7 +21,7 @@ from trainer.data.plan import MADE_BY, Plan, differences, plan_in, plan_of
 from trainer.data.pool import run_jobs
 from trainer.data.records import Tally
 from trainer.data.samples import PrepareSettings
-from trainer.data.shard_writer import MANIFEST, read_manifest
+from trainer.data.shard_writer import MANIFEST, is_ours, read_manifest
 from trainer.data.sources.grit import count_samples
 from trainer.data.sources.source import Source
 from trainer.data.spool import Spool, shuffled, write_spool
@@ -57,11 +57,12 @@ def prepare(
 
     Raises:
         ConfigError: The split's name is not a plain one.
-        DataError: The source is not what it seems, or holds nothing that can be used.
+        DataError: The source is not what it seems, or holds nothing that can be used; or the
+            split would take the place of files that were not written here.
         StorageError: The folder cannot be written, the disk is full, or another process is there.
     """
     _check_name(source.split)
-    check_ours(out / source.split, ".tar")
+    _check_free(out / source.split, source)
     staging = out / f".{source.split}.partial"
     with storage_errors(out), take_lock(staging):
         plan = plan_of(source, settings)
@@ -240,3 +241,20 @@ def _check_name(split: str) -> None:
         raise ConfigError(
             f"split {split!r}: write a plain name of letters, digits and ._- with --split"
         )
+
+
+def _check_free(folder: Path, source: Source) -> None:
+    """Make sure that what a split would replace was written here: raw data are tars as well."""
+    for tar in source.tars:
+        if tar.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                f"{tar}: is read from {folder}, which would be written; name another --out or "
+                "--split, or a SOURCE without it"
+            )
+    check_ours(folder, ".tar")
+    for tar in sorted(folder.glob("*.tar")):
+        if not is_ours(tar):
+            raise DataError(
+                f"{tar}: was not written by this command and would be lost; name another --out or "
+                "--split"
+            )

@@ -76,6 +76,14 @@ def write_shard(path: Path, samples: Iterable[Sample]) -> ShardInfo:
     return ShardInfo(path.name, count, parts, digest)
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a tar begins as those that `write_shard` writes, and so may be written anew."""
+    expected = _tar_member(f"{path.stem}000000.json", b"")
+    with path.open("rb") as stream:
+        head = stream.read(_BLOCK)
+    return all(head[at] == expected[at] for at in (slice(124), slice(136, 148)))  # all but size
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a prepared folder, or None where there is none.
 

@@ -160,6 +160,23 @@ def test_tars_of_one_name_in_two_folders_are_two(tmp_path: Path, run: Run, read:
     assert photos == ["00000/000000000", "00001/000000000"]
 
 
+@pytest.mark.parametrize("key", ["000000000", "00000000000"])
+def test_raw_tars_are_never_replaced_by_what_is_made_of_them(
+    tmp_path: Path, run: Run, key: str
+) -> None:
+    """Tars in X/train and --out X: the split would take their place."""
+    write_tar(tmp_path / "train/00000.tar", {key: whole()})
+    before = (tmp_path / "train/00000.tar").read_bytes()
+    with pytest.raises(DataError, match=r"00000\.tar: is read from .*--out"):
+        run(tmp_path / "train", tmp_path)
+    write_tar(tmp_path / "other/00000.tar", {"000000000": whole()})
+    with pytest.raises(DataError, match=r"00000\.tar: was not written .*--out"):
+        run(tmp_path / "other", tmp_path)
+    assert (tmp_path / "train/00000.tar").read_bytes() == before
+    run(tmp_path / "train", tmp_path, split="mine")
+    run(tmp_path / "train", tmp_path, split="mine", limit=1)  # what was written here is replaced
+
+
 def test_a_limit_counts_samples_across_tars(tmp_path: Path, run: Run) -> None:
     for number in range(3):
         write_tar(tmp_path / f"raw/{number:05d}.tar", {f"{number}{i}": whole() for i in range(2)})
