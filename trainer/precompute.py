@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
@@ -136,8 +137,8 @@ def _fill(store: Store, used: Used, pictures: Pictures, console: Console) -> int
         return 0
     size = _space(store, missing)
     console.print(
-        f"{store.folder}: {total:,} pictures go through the frozen image tower, once; what it "
-        f"gives takes {decimal(size)}"
+        f"{escape(str(store.folder))}: {total:,} pictures go through the frozen image tower, once; "
+        f"what it gives takes {decimal(size)}"
     )
     write_json(store.folder / "about.json", about(store.recipe, store.device))
     with freed_memory_is_kept(), _bar(console) as bar:
@@ -241,7 +242,9 @@ def _read(store: Store, pictures: Pictures) -> Features:
 
 
 def _say_waiting(console: Console, folder: Path, owner: str) -> None:
-    console.print(f"{folder}: process {owner} is filling it; waiting until it has done so")
+    console.print(
+        f"{escape(str(folder))}: process {owner} is filling it; waiting until it has done so"
+    )
 
 
 def _tell(store: Store, features: Sequence[Features], computed: int, console: Console) -> None:
@@ -250,12 +253,13 @@ def _tell(store: Store, features: Sequence[Features], computed: int, console: Co
     size = sum(len(table.keys()) * table.row_bytes for table in store.tables)
     console.print(
         f"what the frozen image tower gives for {(rows >= 0).sum():,} pictures is in "
-        f"{store.folder} ({decimal(size)}); {computed:,} were computed now"
+        f"{escape(str(store.folder))} ({decimal(size)}); {computed:,} were computed now"
     )
     broken = {key for one in features for key in one.pictures.keys[_is_broken(store, one.pictures)]}
     if broken:
         console.print(
-            f"[yellow]{len(broken):,} pictures cannot be decoded[/]: {store.folder / BROKEN} "
+            f"[yellow]{len(broken):,} pictures cannot be decoded[/]: "
+            f"{escape(str(store.folder / BROKEN))} "
             "says why"
         )
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -172,7 +173,7 @@ class Record:
             self._held_out_named = True
             self._say(
                 f"[yellow]left out {len(evaluation.skipped)} held-out samples, first:[/] "
-                f"{evaluation.skipped[0]}"
+                f"{escape(evaluation.skipped[0])}"
             )
         self._write("val", step, numbers)
         recalls = "  ".join(
@@ -187,7 +188,7 @@ class Record:
         """Name the first sample that is left out, and count all."""
         for sample in skipped:
             if not self.skipped:
-                self._say(f"[yellow]left out a sample:[/] {sample}")
+                self._say(f"[yellow]left out a sample:[/] {escape(sample)}")
             self.skipped[reason(sample)] += 1
 
     def _note_bad(self, step: int, model: DualEncoder, result: StepResult) -> None:
@@ -208,7 +209,7 @@ class Record:
     def saved(self, path: Path, *, last: bool) -> None:
         """Name the last checkpoint; the ones between go without saying."""
         if last:
-            self._say(f"saved {path}")
+            self._say(f"saved {escape(str(path))}")
 
     def _open_lines(self) -> TextIO:
         """The reports so far, without those of steps that are taken again after a crash."""

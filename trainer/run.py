@@ -68,7 +68,7 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     step = before.step if before else 0
     agree(world, recipe=int(recipe.digest()[:15], 16), step=step)
     if before and before.step >= recipe.last_step:
-        console.print(f"{folder}: complete at step {before.step:,}; nothing to do")
+        console.print(f"{folder}: complete at step {before.step:,}; nothing to do", markup=False)
         return before.path
     torch.manual_seed(recipe.run.seed)
     model = DualEncoder(recipe).to(device)
@@ -249,7 +249,8 @@ def _announce(
     console.print(
         f"{recipe.name}: {recipe.objective.kind}, {trained / 1e6:.1f} M trained parameters on "
         f"{device}{processes} ({recipe.optim.precision}), {len(data.train):,} samples, batches of "
-        f"{recipe.optim.batch_size}, steps {first:,} to {recipe.last_step:,} -> {recipe.folder}"
+        f"{recipe.optim.batch_size}, steps {first:,} to {recipe.last_step:,} -> {recipe.folder}",
+        markup=False,
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import timm
 import torch
+from rich.markup import escape
 
 from core.errors import CheckpointError
 from trainer import checkpoint
@@ -151,7 +152,7 @@ def _continue(training: Training, base: Checkpoint) -> Start:
         )
     checkpoint.load_model(base, training.model)
     fresh = checkpoint.load_optimizer(base, training.model, training.optimizer)
-    told = [f"continues {base.path}"]
+    told = [f"continues {escape(str(base.path))}"]
     if fresh:
         parts = sorted({name.partition(".")[0] for name in fresh})
         told.append(f"trained from here on: {', '.join(parts)}")

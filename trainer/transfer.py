@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from rich.markup import escape
 from torch import Tensor
 
 from core.errors import CheckpointError
@@ -93,7 +94,7 @@ def take(source: Source, model: DualEncoder, recipe: Recipe, parts: Iterable[str
 def tell(source: Source, got: list[Taken], model: DualEncoder, recipe: Recipe) -> list[str]:
     """What a person should know of it, compactly."""
     counts = ", ".join(f"{one.part} {one.taken} of {one.total}" for one in got)
-    told = [f"run.init {source.name}: tensors taken: {counts}"]
+    told = [f"run.init {escape(source.name)}: tensors taken: {counts}"]
     told += [f"{one.part}: {'; '.join(one.notes)}" for one in got if one.notes]
     told += [
         f"[yellow]nothing of {one.part} was taken: its weights are random[/]"

@@ -180,10 +180,10 @@ def runs(plan: Plan, out: Path, seeds: int) -> list[Planned]:
     names = [contender.name for contender in plan.contenders]
     planned = []
     for seed in range(seeds):
-        twins: dict[tuple[str, str], str] = {}
+        twins: dict[tuple[str, str, int], str] = {}
         for contender in plan.contenders:
             one = _planned(contender, out, seed, names)
-            training = (one.recipe.digest(), one.recipe.data.train)
+            training = (one.recipe.digest(), one.recipe.data.train, one.recipe.last_step)
             twin = twins.setdefault(training, contender.name)
             if twin != contender.name:
                 raise ConfigError(f"{twin} and {contender.name} are the same training")

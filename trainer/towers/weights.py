@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
@@ -50,7 +51,8 @@ def load_weights(tower: TimmTower, source: str, *, fixed_positions: bool) -> lis
     classifier = [name for name in tensors if _of_classifier(name, tower.backbone, own)]
     for name in classifier:
         del tensors[name]
-    told = [f"image_tower: {len(own)} of {len(own)} tensors from {path}, sha256 {sha256(path)}"]
+    where = escape(str(path))
+    told = [f"image_tower: {len(own)} of {len(own)} tensors from {where}, sha256 {sha256(path)}"]
     if classifier:
         told.append(f"left out, the classifier: {', '.join(classifier)}")
     if "pos_embed" in tensors and "pos_embed" in own:
