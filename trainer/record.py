@@ -94,7 +94,7 @@ class Record:
                 self._lines.close()
                 self._sum_up()
         for why, count in self.skipped.most_common():
-            self.console.print(f"[yellow]left out {count:,} samples:[/] {why}")
+            self.console.print(f"[yellow]left out {count:,} samples:[/] {escape(why)}")
         if self.bad_steps:
             self.console.print(f"[yellow]skipped {self.bad_steps:,} steps:[/] gradient not finite")
         for line in self._watch.summary():

@@ -7,16 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
+from threading import Timer
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from core.errors import ConfigError, DataError, StorageError
 from core.evaluation.result import read_results
-from core.lock import take_lock
-from trainer.compare.plan import read_plan, rows, runs, shipped
+from core.lock import holder_of, take_lock
+from trainer import checkpoint
+from trainer.compare.plan import read_plan, runs
 from trainer.compare.run import compare
-from trainer.config import Recipe, load_recipe
+from trainer.compare.train import train_all
+from trainer.model import DualEncoder
+from trainer.optim import build_optimizer
 
 pytestmark = pytest.mark.timeout(600)  # trainings are processes, each of which imports torch
 
@@ -164,33 +171,41 @@ def test_continuations_start_from_the_base_of_their_own_seed(folder: Path) -> No
         assert f"runs/base/seed-{seed}/checkpoints/00000002" in log.replace("\n", "")
 
 
-def test_recipes_are_compared_without_a_comparison(folder: Path) -> None:
-    other = (folder / "tiny.toml").read_text().replace('"tiny"', '"other"')
-    (folder / "other.toml").write_text(other + 'objective = { kind = "clip" }\n')
-    plan = read_plan([str(folder / "tiny.toml"), str(folder / "other.toml"), "optim.steps=3"])
-    assert [contender.name for contender in plan.contenders] == ["tiny", "other"]
-    planned = runs(plan, folder / "out", 2)
-    assert [(one.contender.name, one.seed) for one in planned] == [
-        ("tiny", 0), ("other", 0), ("tiny", 1), ("other", 1),
-    ]  # fmt: skip
-    assert {one.recipe.optim.steps for one in planned} == {3}
-    assert planned[3].folder == folder / "out" / "runs" / "other" / "seed-1"
-    assert planned[3].recipe.run.seed == 1
+def test_a_training_that_another_process_is_at_is_waited_for(folder: Path) -> None:
+    """What a comparison that was killed has left behind goes on by itself."""
+    (folder / "two.toml").write_text('recipe = "tiny.toml"\n[systems.a]\noptim.batch_size = 999\n')
+    (one,) = runs(read_plan([str(folder / "two.toml")]), folder / "out", 1)
+    console = Console(file=StringIO(), width=200)
+    lock = take_lock(one.folder)
+    assert holder_of(one.folder) == str(os.getpid())
+    Timer(1.5, lock.close).start()
+    with Progress(console=console) as progress:
+        (ended,) = train_all([one], 4, progress)
+    assert isinstance(console.file, StringIO)
+    assert f"process {os.getpid()} is training it; waiting" in console.file.getvalue()
+    assert "lower optim.batch_size" in ended.fault
+    assert holder_of(one.folder) == holder_of(folder) == ""
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ([], "name what to compare: a comparison (ablation, "),
-        (["nothing-of-that-name"], "no such file, and no recipe of that name"),
-        (["scenes", "ablation"], "give one comparison alone"),
-        (["demo", "demo.toml"], "the name of two recipes"),
-    ],
-)
-def test_words_that_mean_nothing_are_named(what: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        runs(read_plan(what), Path("out"), 1)
-    assert message in str(caught.value)
+def test_a_run_of_other_data_or_of_more_steps_is_not_taken_for_the_one_that_is_meant(
+    folder: Path,
+) -> None:
+    (folder / "two.toml").write_text('recipe = "tiny.toml"\n[systems.a]\nrun.stop_at = 2\n')
+    words = [str(folder / "two.toml")]
+    (one,) = runs(read_plan(words), folder / "out", 1)
+    model = DualEncoder(one.recipe)
+    path = checkpoint.path_of(one.folder, 2)
+    checkpoint.save(path, 24, one.recipe, model, build_optimizer(model, one.recipe.optim))
+    for word, fault in (
+        ("run.stop_at=2", ""),
+        ("run.stop_at=1", "beyond step 1, at 2; give another --out"),
+        ("data.train=other", "of another recipe (data.train); give another --out"),
+        ("optim.peak_lr=1e-5", "of another recipe (optim.peak_lr); give another --out"),
+    ):
+        with Progress(console=Console(file=StringIO())) as progress:
+            (ended,) = train_all(runs(read_plan([*words, word]), folder / "out", 1), 1, progress)
+        assert ended.fault.endswith(fault)
+        assert bool(ended.fault) == bool(fault)
 
 
 def test_what_is_missing_is_said_before_anything_is_trained(folder: Path) -> None:
@@ -214,31 +229,8 @@ def test_what_is_missing_is_said_before_anything_is_trained(folder: Path) -> Non
     assert not (folder / "o").exists()
 
 
-def test_two_systems_that_are_one_training_are_refused(folder: Path) -> None:
-    text = (folder / "two.toml").read_text()
-    (folder / "two.toml").write_text(text + '\n[systems.again.objective]\nkind = "clip"\n')
-    with pytest.raises(ConfigError, match="clip and again are the same training"):
-        runs(read_plan([str(folder / "two.toml")]), folder / "out", 1)
-
-
 def test_a_second_comparison_of_a_folder_is_kept_out(folder: Path) -> None:
     lock = take_lock(folder / "out")
     with pytest.raises(StorageError, match="in use by another process"):
         run(folder)
     lock.close()
-
-
-@pytest.mark.parametrize("name", sorted(shipped()))
-def test_every_shipped_comparison_differs_in_its_systems_alone(name: str) -> None:
-    """Same steps, batches, data, towers and rates in every row."""
-    plan = read_plan([name])
-    planned = runs(plan, Path("out"), plan.seeds)
-    compared = [one.recipe for one in planned if one.contender.name in rows(planned)]
-    assert len(compared) >= 2 * plan.seeds
-    assert plan.baseline in rows(planned)
-    assert {alike(recipe) for recipe in compared if recipe.run.seed == 0} == {alike(compared[0])}
-    assert all(load_recipe(one.contender.path) for one in planned)
-
-
-def alike(recipe: Recipe) -> str:
-    return recipe.model_dump_json(exclude={"objective": True, "run": {"out", "base", "seed"}})

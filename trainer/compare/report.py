@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -206,7 +207,8 @@ def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
             axes.set_axis_off()
         for axes, figure in zip(grid.flat, figures, strict=False):
             scale = 100 if is_percent(figure.measure) else 1
-            axes.set_title(f"{short(figure.key[1], 34)}\n{_label(figure)}", fontsize=8)
+            group = "\n".join(wrap(figure.key[1], 36)[:2])  # of two groups the ends may differ
+            axes.set_title(f"{group}\n{_label(figure)}", fontsize=8)
             base = figure.cells[figure.baseline]
             axes.axvline(scale * base.mean, color=INK, linewidth=0.8, linestyle=":")
             for place, name in enumerate(found.systems):
@@ -223,7 +225,7 @@ def _plot(found: Compared, task: str, figures: Sequence[Figure]) -> Plot:
             axes.tick_params(labelsize=8)
 
     rows = -(-len(figures) // _COLUMNS)
-    height = rows * (0.75 + 0.21 * len(found.systems)) + 0.3
+    height = rows * (0.9 + 0.21 * len(found.systems)) + 0.3
     caption = (
         f"{task}: a dot for each of {found.seeds} seeds, a bar at their mean; the dotted line is "
         f"the mean of {figures[0].baseline}. Shares in percent."

@@ -75,7 +75,7 @@ def compare(
     with closing(take_lock(folder)), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)
         if not results:
-            raise ConfigError("nothing could be compared: " + "; ".join(faults))
+            raise ConfigError(f"nothing could be compared, {len(faults)} failed: {faults[0]}")
         task = progress.add_task("tests", total=headlines(results))
         figures = collect(results, base, 0, lambda: progress.advance(task))
     having = tuple(name for name in names if name in results)
