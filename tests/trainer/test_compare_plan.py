@@ -112,5 +112,6 @@ def test_every_shipped_comparison_differs_in_its_systems_alone(name: str) -> Non
 
 
 def alike(recipe: Recipe) -> str:
-    leave = {"objective": True, "data": {"max_parts"}, "run": {"out", "base", "seed"}}
-    return recipe.model_dump_json(exclude=leave)
+    return recipe.model_dump_json(
+        exclude={"objective": True, "data": {"max_parts"}, "run": {"out", "base", "seed"}}
+    )
