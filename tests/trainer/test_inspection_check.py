@@ -102,6 +102,9 @@ BROKEN: dict[str, tuple[str, Callable[[Members], Members]]] = {
     "the number is missing": ("no numparents.txt", changed("numparents.txt", None)),
     "the number is a word": ("numparents.txt is no number", changed("numparents.txt", b"two")),
     "the number is wrong": ("numparents.txt and parts differ", changed("numparents.txt", b"3")),
+    "the number is huge": (
+        "numparents.txt and parts differ", changed("numparents.txt", b"9" * 30)),
+    "the json is deep": ("broken json", changed("json", b"[" * 100_000)),
     "the json is cut": ("broken json", changed("json", b'{"names"')),
     "the json is a list": ("broken json", changed("json", b"[]")),
     "a name is missing": ("broken json", changed("json", b'{"names": ["dog"]}')),

@@ -136,7 +136,7 @@ def read_sample(index: ShardIndex, number: int, *, pictures: bool = True) -> Sam
             parts=tuple(_part(held, part, names[part], boxes[part]) for part in range(count)),
             key=key,
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
 
 
@@ -227,7 +227,7 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
                         yield first, end - first, photo
                     current, first, photo = key, head, f"{path}/{key}"
                 if kind == "json":
-                    with contextlib.suppress(ValueError):  # what is wrong, `read_sample` says
+                    with contextlib.suppress(ValueError, RecursionError):  # `read_sample` says it
                         photo = photo_of(json.loads(data[start : start + size]), photo)
                 end = start + padded(size)
             check_end(data, path)

@@ -61,7 +61,7 @@ def _count(digits: bytes | None, numbers: list[int]) -> Iterator[Fault]:
     except ValueError:
         yield "numparents.txt is no number", repr(digits[:20])
         return
-    if numbers != list(range(said)):
+    if len(numbers) != said or numbers != list(range(said)):
         there = ", ".join(f"{number:03d}" for number in numbers) or "none"
         yield "numparents.txt and parts differ", f"it says {said}, there are {there}"
 
