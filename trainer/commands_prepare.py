@@ -20,8 +20,8 @@ from rich.progress import (
 from core.cores import available_cores
 
 if TYPE_CHECKING:
-    from trainer.data.samples import PrepareSettings
-    from trainer.data.sources.source import Source
+    from trainer.prepare.samples import PrepareSettings
+    from trainer.prepare.sources.source import Source
 
 
 class Format(StrEnum):
@@ -114,9 +114,9 @@ def prepare(
     SOURCE is a JSONL file of records, a folder of COCO, Flickr30k Entities or Visual Genome, or
     the tars in which img2dataset stores GRIT. Stopped at any time, the same command goes on.
     """
-    from trainer.data.samples import PrepareSettings  # noqa: PLC0415 - loads numpy and Pillow
-    from trainer.data.sources.find import find_source  # noqa: PLC0415
-    from trainer.data.sources.source import GritRules, Request  # noqa: PLC0415
+    from trainer.prepare.samples import PrepareSettings  # noqa: PLC0415 - loads numpy and Pillow
+    from trainer.prepare.sources.find import find_source  # noqa: PLC0415
+    from trainer.prepare.sources.source import GritRules, Request  # noqa: PLC0415
 
     rules = GritRules(phrases.value, min_score)
     request = Request(source, split, images, tuple(captions or ()), rules)
@@ -134,8 +134,8 @@ def prepare(
 
 
 def _write(found: "Source", out: Path, settings: "PrepareSettings", workers: int) -> None:
-    from trainer.data.prepare import is_complete  # noqa: PLC0415 - as above
-    from trainer.data.prepare import prepare as write_split  # noqa: PLC0415
+    from trainer.prepare.run import is_complete  # noqa: PLC0415 - as above
+    from trainer.prepare.run import prepare as write_split  # noqa: PLC0415
 
     console = Console(highlight=False)
     if is_complete(found, out, settings):
@@ -155,7 +155,7 @@ def _write(found: "Source", out: Path, settings: "PrepareSettings", workers: int
 
 
 def _report(console: Console, folder: Path, entry: dict[str, Any]) -> None:
-    from trainer.data.prepare import left_out  # noqa: PLC0415 - as above
+    from trainer.prepare.run import left_out  # noqa: PLC0415 - as above
 
     console.print(
         f"{escape(str(folder))}: {entry['samples']:,} samples of {entry['photos']:,} photos, "

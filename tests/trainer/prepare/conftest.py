@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from trainer.data.prepare import prepare
 from trainer.data.sample import Sample
-from trainer.data.samples import PrepareSettings
 from trainer.data.shards import find_shards, index_shards, read_sample
-from trainer.data.sources.find import find_source
-from trainer.data.sources.source import Request
+from trainer.prepare.run import prepare
+from trainer.prepare.samples import PrepareSettings
+from trainer.prepare.sources.find import find_source
+from trainer.prepare.sources.source import Request
 
 Run = Callable[..., dict[str, Any]]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import DataError
-from trainer.data.sources import json_stream
-from trainer.data.sources.json_stream import stream_items
+from trainer.prepare.sources import json_stream
+from trainer.prepare.sources.json_stream import stream_items
 
 Scalar = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.floats(-1e9, 1e9)
 Values = st.recursive(

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 from core.cli import main
 from core.errors import ConfigError, DataError, StorageError
 from trainer.commands_data import app
-from trainer.data.prepare import is_complete
-from trainer.data.records import Tally, parts_of, sound_record
 from trainer.data.sample import Part, Sample
-from trainer.data.samples import PrepareSettings
 from trainer.data.shard_writer import read_manifest, write_shard
-from trainer.data.sources.find import find_source
-from trainer.data.sources.source import GritRules, Request, Source
+from trainer.prepare.records import Tally, parts_of, sound_record
+from trainer.prepare.run import is_complete
+from trainer.prepare.samples import PrepareSettings
+from trainer.prepare.sources.find import find_source
+from trainer.prepare.sources.source import GritRules, Request, Source
 from trainer.storage import replacing
 
 Run = Callable[..., dict[str, Any]]
@@ -328,7 +328,7 @@ def test_what_only_another_format_can_do_is_refused(tmp_path: Path, run: Run) ->
 def test_the_order_is_shuffled_and_the_same_for_any_number_of_workers(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.data.prepare.SHARD_SAMPLES", 7)
+    monkeypatch.setattr("trainer.prepare.run.SHARD_SAMPLES", 7)
     write_photo(tmp_path / "a.png")
     records = write_records(
         tmp_path,

@@ -13,7 +13,7 @@ from PIL import Image
 
 from core.errors import ConfigError, DataError
 from trainer.data.sample import Sample
-from trainer.data.sources.source import GritRules
+from trainer.prepare.sources.source import GritRules
 
 Run = Callable[..., dict[str, Any]]
 Read = Callable[[Path], list[Sample]]

@@ -16,10 +16,10 @@ from PIL import Image
 
 from core.errors import StorageError
 from core.lock import take_lock
-from trainer.data.prepare import is_complete
-from trainer.data.samples import PrepareSettings
-from trainer.data.sources.find import find_source
-from trainer.data.sources.source import Request
+from trainer.prepare.run import is_complete
+from trainer.prepare.samples import PrepareSettings
+from trainer.prepare.sources.find import find_source
+from trainer.prepare.sources.source import Request
 
 Run = Callable[..., dict[str, Any]]
 
@@ -139,7 +139,7 @@ def test_another_setting_starts_anew_and_says_which(
 ) -> None:
     records = write_source(tmp_path / "photos", 6)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.data.prepare._publish", stop)
+        patch.setattr("trainer.prepare.run._publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out", side=48)
     said: list[str] = []
@@ -154,7 +154,7 @@ def test_a_changed_file_starts_anew_and_is_named(
 ) -> None:
     records = write_source(tmp_path / "photos", 6)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.data.prepare._publish", stop)
+        patch.setattr("trainer.prepare.run._publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out")
     records.write_text(records.read_text().replace("photo 3", "picture 3"))
@@ -169,7 +169,7 @@ def test_a_shard_that_was_torn_is_made_again(
 ) -> None:
     records = write_source(tmp_path / "photos", 6)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.data.prepare._entry", stop)
+        patch.setattr("trainer.prepare.run._entry", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out")
     os.truncate(tmp_path / "out/.train.partial/shards/00000.tar", 1_000)
@@ -196,7 +196,7 @@ def test_a_split_that_waits_to_be_published_is_not_complete(
     run(records, tmp_path / "out")
     assert is_complete(source, tmp_path / "out", settings)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.data.prepare._publish", stop)
+        patch.setattr("trainer.prepare.run._publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out", side=64)
     assert not is_complete(source, tmp_path / "out", settings)

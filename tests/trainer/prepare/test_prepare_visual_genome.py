@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from trainer.data.sample import Sample
-from trainer.data.sources.visual_genome import tell
+from trainer.prepare.sources.visual_genome import tell
 
 Run = Callable[..., dict[str, Any]]
 Read = Callable[[Path], list[Sample]]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
-from trainer.data.records import Tally
-from trainer.data.sources.source import Request, Source
+from trainer.prepare.records import Tally
+from trainer.prepare.sources.source import Request, Source
 
 LOOKED_FOR = "a file NAME.jsonl of records, its pictures beside it"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
-from trainer.data.records import Tally, is_number
-from trainer.data.sources.coco import captions_by_id
-from trainer.data.sources.json_stream import stream_items
-from trainer.data.sources.source import Request, Source, picture_below, shares
+from trainer.prepare.records import Tally, is_number
+from trainer.prepare.sources.coco import captions_by_id
+from trainer.prepare.sources.json_stream import stream_items
+from trainer.prepare.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with region_descriptions.json and image_data.json (Visual Genome)"
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
-from trainer.data.records import Record, Tally, sound_record
-from trainer.data.sources.source import Source
+from trainer.prepare.records import Record, Tally, sound_record
+from trainer.prepare.sources.source import Source
 
 _MOST_LICENCES = 1_000
 

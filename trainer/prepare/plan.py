@@ -10,9 +10,9 @@ import PIL
 
 from core.bundle import sha256
 from core.errors import DataError
-from trainer.data.jobs import tar_name
-from trainer.data.samples import PrepareSettings
-from trainer.data.sources.source import Source
+from trainer.prepare.jobs import tar_name
+from trainer.prepare.samples import PrepareSettings
+from trainer.prepare.sources.source import Source
 
 _RULES = 3  # of this program: another number, and what was prepared before is made anew
 MADE_BY = f"hyper3 data prepare, rules {_RULES}, Pillow {PIL.__version__}"

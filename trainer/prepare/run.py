@@ -16,15 +16,15 @@ from typing import Any
 
 from core.errors import ConfigError, DataError
 from core.lock import take_lock
-from trainer.data.jobs import Captions, Finished, Job, Tar, tar_name
-from trainer.data.plan import MADE_BY, Plan, differences, plan_in, plan_of
-from trainer.data.pool import run_jobs
-from trainer.data.records import Tally
-from trainer.data.samples import PrepareSettings
 from trainer.data.shard_writer import MANIFEST, is_ours, read_manifest
-from trainer.data.sources.grit import count_samples
-from trainer.data.sources.source import Source
-from trainer.data.spool import Spool, shuffled, write_spool
+from trainer.prepare.jobs import Captions, Finished, Job, Tar, tar_name
+from trainer.prepare.plan import MADE_BY, Plan, differences, plan_in, plan_of
+from trainer.prepare.pool import run_jobs
+from trainer.prepare.records import Tally
+from trainer.prepare.samples import PrepareSettings
+from trainer.prepare.sources.grit import count_samples
+from trainer.prepare.sources.source import Source
+from trainer.prepare.spool import Spool, shuffled, write_spool
 from trainer.storage import check_ours, clear, storage_errors, write_json
 
 SHARD_SAMPLES = 1_000

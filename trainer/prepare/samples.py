@@ -16,9 +16,9 @@ from PIL import Image
 from core.errors import ImageError
 from core.evaluation.pictures import unsquash
 from core.image import decode, letterbox_place, resize
-from trainer.data.records import Record, Tally, parts_of, whole_pixels
 from trainer.data.sample import Corners, Part, Sample
 from trainer.data.shard_writer import encode_jpeg
+from trainer.prepare.records import Record, Tally, parts_of, whole_pixels
 
 _JPEG = b"\xff\xd8\xff"
 _DIGITS = 6  # of a box: a thousandth of a pixel

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 
-from trainer.data.jobs import Finished, Job, Report, finished, run_job
+from trainer.prepare.jobs import Finished, Job, Report, finished, run_job
 
 _SECONDS = 0.3  # between two looks at how far the others are
 

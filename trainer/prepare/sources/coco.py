@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, DataError
-from trainer.data.records import Tally, is_number
-from trainer.data.sources.json_stream import stream_items
-from trainer.data.sources.source import Request, Source, picture_below, shares
+from trainer.prepare.records import Tally, is_number
+from trainer.prepare.sources.json_stream import stream_items
+from trainer.prepare.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with annotations/captions_NAME.json and instances_NAME.json (COCO)"
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
-from trainer.data.records import Record, Tally, is_number
 from trainer.data.shards import find_shards, key_and_kind
-from trainer.data.sources.source import GritRules, Request, Source
 from trainer.data.tar import check_end, members
+from trainer.prepare.records import Record, Tally, is_number
+from trainer.prepare.sources.source import GritRules, Request, Source
 
 LOOKED_FOR = "tars of img2dataset: a folder with *.tar, a glob, or braces {00000..00099}.tar"
 

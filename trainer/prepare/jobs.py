@@ -15,13 +15,13 @@ from core.bundle import sha256
 from core.errors import ImageError
 from core.evaluation.records import find_image
 from core.image import ImageLimits
-from trainer.data.records import Tally, sound_record
 from trainer.data.sample import Sample
-from trainer.data.samples import PrepareSettings, make_sample, open_picture
 from trainer.data.shard_writer import ShardInfo, write_shard
-from trainer.data.sources.grit import read_tar
-from trainer.data.sources.source import GritRules
-from trainer.data.spool import Places, read_spool
+from trainer.prepare.records import Tally, sound_record
+from trainer.prepare.samples import PrepareSettings, make_sample, open_picture
+from trainer.prepare.sources.grit import read_tar
+from trainer.prepare.sources.source import GritRules
+from trainer.prepare.spool import Places, read_spool
 from trainer.storage import write_json
 
 Report = Callable[[int], None]

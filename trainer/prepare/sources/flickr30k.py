@@ -14,8 +14,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from core.errors import ConfigError, DataError
-from trainer.data.records import Tally, is_number
-from trainer.data.sources.source import Request, Source, picture_below, shares
+from trainer.prepare.records import Tally, is_number
+from trainer.prepare.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with Annotations/*.xml and Sentences/*.txt (Flickr30k Entities)"
 

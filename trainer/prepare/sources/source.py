@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.evaluation.records import find_image
-from trainer.data.records import Tally
+from trainer.prepare.records import Tally
 
 
 @dataclass(frozen=True)

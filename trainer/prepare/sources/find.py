@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.errors import ConfigError, DataError
-from trainer.data.sources import coco, flickr30k, grit, jsonl, visual_genome
-from trainer.data.sources.source import GritRules, Request, Source
+from trainer.prepare.sources import coco, flickr30k, grit, jsonl, visual_genome
+from trainer.prepare.sources.source import GritRules, Request, Source
 
 
 @dataclass(frozen=True)
