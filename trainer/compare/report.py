@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _SURE = 0.05
 _STYLES: dict[Tone, str] = {"better sure": "bold green", "worse sure": "bold red"}
+_NAME_WIDTH = 9  # of a column's heading on the console; longer ones break at hyphens
 _COLUMNS = 3  # panels of the plot in a row
 
 LEGEND = (
@@ -81,7 +82,8 @@ def console_tables(found: Compared) -> Iterator[tuple[str, ConsoleTable]]:
         table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         table.add_column("")
         for name in found.systems:
-            table.add_column(name, justify="right", overflow="fold")
+            heading = "\n".join(wrap(name, _NAME_WIDTH, break_long_words=False))
+            table.add_column(heading, justify="right", overflow="fold")
         for figure in figures:
             cells = [figure.cells.get(name) for name in found.systems]
             table.add_row(_label(figure), *(_console_cell(figure, cell) for cell in cells))
