@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
+from trainer.workers import follow_parent
+
 Job = TypeVar("Job")
 Found = TypeVar("Found")
 
@@ -24,7 +26,7 @@ def over(
         yield from enumerate(map(function, jobs))
         return
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(workers, spawn, follow_parent) as pool:
         waiting = {pool.submit(function, job): place for place, job in enumerate(jobs)}
         try:
             for future in as_completed(waiting):

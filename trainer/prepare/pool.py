@@ -1,15 +1,14 @@
 """Jobs over several processes that say how far they are, and end with the one that began them."""
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 
 from trainer.prepare.jobs import Finished, Job, Report, finished, run_job
+from trainer.workers import follow_parent
 
 _SECONDS = 0.3  # between two looks at how far the others are
 
@@ -90,11 +89,4 @@ def _begin(told: "SimpleQueue[int]", stop: Event) -> None:
     """Make ready a worker: Ctrl-C is for the first process, and its end is the worker's."""
     _link.append((told, stop))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)  # a killed parent cancels nothing, and its shards are another run's now
+    follow_parent()  # whose shards are another run's when it is killed

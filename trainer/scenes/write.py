@@ -24,6 +24,7 @@ from trainer.scenes import art, captions
 from trainer.scenes.art import Sprite, Thing
 from trainer.scenes.compose import Box, Plan, Scene, compose, draw_plan
 from trainer.storage import clear, replacing, storage_errors, write_json
+from trainer.workers import follow_parent
 
 SHARD_SAMPLES = 2_000
 _FOLDS = 20  # one twentieth of all plans is kept for val, one for the tests
@@ -84,7 +85,7 @@ def write_scenes(
     jobs = _jobs(settings)
     results: dict[_Job, dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=spawn) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), spawn, follow_parent) as pool:
         waiting = {pool.submit(_run, out, settings, job): job for job in jobs}
         try:
             for future in as_completed(waiting):
