@@ -2,8 +2,8 @@
 
 import json
 import signal
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -71,8 +71,7 @@ def compare(
         for pattern in filter(None, data):
             find_shards(pattern)
     console.print(_opening(planned, number, folder), markup=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _as_interrupt)
-    with closing(take_lock(folder)), _progress(console) as progress:
+    with closing(take_lock(folder)), _sigterm_as_interrupt(), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)
         if not results:
             raise ConfigError(f"nothing could be compared, {len(faults)} failed: {faults[0]}")
@@ -237,9 +236,18 @@ def _title(plan: Plan) -> str:
     return f"Comparison: {plan.name}"
 
 
-def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
     """SIGTERM ends the trainings as Ctrl-C does: after a checkpoint each."""
-    raise KeyboardInterrupt
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _progress(console: Console) -> Progress:

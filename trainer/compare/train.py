@@ -58,28 +58,31 @@ def train_all(
     told = set[Path]()  # the folders that somebody else is known to train in
     try:
         while waiting or running:
+            ended = []
+            for run in [run for run in running if run.process.poll() is not None]:
+                running.remove(run)
+                progress.remove_task(run.task)
+                ended.append(Trained(run.planned, _fault(run)))
             ready = [one for one in waiting if one.base is None or one.base in over]
-            free = [one for one in ready if not _is_held(one, told, progress)]
-            for one in free[: at_once - len(running)]:
+            for one in [one for one in ready if not _is_held(one, told, progress)]:
+                if len(running) == at_once:
+                    break
                 waiting.remove(one)
                 found = checkpoint.newest(one.folder)
                 fault = over.get(one.base, "") if one.base else ""
                 fault = f"its base failed: {fault}" if fault else _unfit(one, found)
                 if fault or _is_trained(one, found):
-                    over[one.folder] = fault
-                    progress.advance(total)
-                    yield Trained(one, fault)
+                    ended.append(Trained(one, fault))
                 else:
                     running.append(_start(one, at_once, progress))
-            for run in [run for run in running if run.process.poll() is not None]:
-                running.remove(run)
-                progress.remove_task(run.task)
-                over[run.planned.folder] = fault = _fault(run)
+            # Given only now: what is done with one takes a while, in which the next ones train.
+            for one_ended in ended:
+                over[one_ended.planned.folder] = one_ended.fault
                 progress.advance(total)
-                yield Trained(run.planned, fault)
+                yield one_ended
             for run in running:
                 progress.update(run.task, completed=_step(run.planned.folder))
-            if running or not free:
+            if not ended:
                 time.sleep(_POLL_S)
     finally:
         _end(running)
