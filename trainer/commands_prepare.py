@@ -49,6 +49,33 @@ class Phrases(StrEnum):
     EXPRESSIONS = "expressions"
 
 
+Images = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="Folder of the pictures, if they lie apart."),
+]
+Captions = Annotated[
+    list[Path] | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="COCO's captions_*.json, for Visual Genome's pictures of COCO.",
+    ),
+]
+Side = Annotated[
+    int | None,
+    typer.Option(min=8, max=4096, help="Pixels of a whole: 224; with boxes its longest side: 512."),
+]
+PartSide = Annotated[
+    int | None, typer.Option(min=8, max=1024, help="Pixels of a stored part; as a whole's.")
+]
+RequireParts = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-parts/--keep-all",
+        help="Leave out captions that have no usable box; GRIT's are unless you say otherwise.",
+    ),
+]
+
 _SIDE = {Crops.STORED: 224, Crops.BOXES: 512}
 
 
@@ -61,43 +88,18 @@ def prepare(
     format_: Annotated[
         Format | None, typer.Option("--format", help="What SOURCE is; found if not given.")
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="Folder of the pictures, where they lie apart."
-        ),
-    ] = None,
-    captions: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="COCO's captions_*.json, for Visual Genome's pictures of COCO.",
-        ),
-    ] = None,
+    images: Images = None,
+    captions: Captions = None,
     split: Annotated[
         str, typer.Option(help="Name of the split, and which it is of COCO or Flickr30k.")
     ] = "",
     crops: Annotated[
         Crops, typer.Option(help="Parts as pictures, or as boxes that are cut out in training.")
     ] = Crops.STORED,
-    side: Annotated[
-        int | None,
-        typer.Option(
-            min=8, max=4096, help="Pixels of a whole: 224; with boxes its longest side: 512."
-        ),
-    ] = None,
-    part_side: Annotated[
-        int | None, typer.Option(min=8, max=1024, help="Pixels of a stored part; as a whole's.")
-    ] = None,
+    side: Side = None,
+    part_side: PartSide = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most photos to read.")] = None,
-    require_parts: Annotated[
-        bool | None,
-        typer.Option(
-            "--require-parts/--keep-all",
-            help="Leave out captions that have no usable box; GRIT's are unless you say otherwise.",
-        ),
-    ] = None,
+    require_parts: RequireParts = None,
     phrases: Annotated[
         Phrases, typer.Option(help="Of GRIT: noun chunks, referring expressions, or both.")
     ] = Phrases.BOTH,
