@@ -79,7 +79,7 @@ def compare(
         figures = collect(results, base, 0, lambda: progress.advance(task))
     having = tuple(name for name in names if name in results)
     told = tuple(_told(name, planned) for name in having)
-    remarks = tuple(faults + _unequal(planned, having) + _untested(figures))
+    remarks = tuple(faults + _few(number) + _unequal(planned, having) + _untested(figures))
     found = Compared(_title(plan), having, base, number, tuple(figures), told, remarks)
     files = write_report(folder / "report", build(found))
     for heading, table in console_tables(found):
@@ -206,6 +206,13 @@ def _run_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return found
     return found
+
+
+def _few(seeds: int) -> list[str]:
+    """What one training of each cannot show."""
+    if seeds > 1:
+        return []
+    return ["one seed each: tests are over pictures alone and say nothing of another training"]
 
 
 def _unequal(planned: Sequence[Planned], names: Sequence[str]) -> list[str]:
