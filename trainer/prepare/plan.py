@@ -56,9 +56,11 @@ def differences(before: Plan, now: Plan) -> list[str]:
     ]
     found += [
         f"{key} was {before.get(key)}, is {now[key]}"
-        for key in ("format", "images", "made_by")
+        for key in ("format", "images")
         if before.get(key) != now[key]
     ]
+    if before.get("made_by") != now["made_by"]:
+        found.append(f"made by {before.get('made_by')}, and this is {now['made_by']}")
     files = [
         {item["file"]: item.get("bytes", item.get("sha256")) for item in plan.get("inputs") or []}
         for plan in (before, now)
