@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from core.image import IMAGENET_MEAN, IMAGENET_STD
 from trainer.config import RECIPES, Recipe, load_recipe
 
 LARGE = sorted(path.stem for path in RECIPES.glob("*.toml") if not path.stem.endswith("-smoke"))
@@ -200,6 +201,13 @@ RECIPES_EXPECTED: dict[str, Expected] = {
         optim=SMALL_OPTIM | {"steps": 700, "peak_lr": 2e-3, "weight_decay": 0.1},
         seed=0,
     ),
+    "flickr8k-pretrained": Expected(
+        DEMO,
+        augment=CROPS | {"crop_scale": (1.0, 1.0)},
+        optim=SMALL_OPTIM | {"steps": 600, "peak_lr": 1e-3},
+        seed=0,
+        frozen=True,
+    ),
 }
 
 
@@ -257,7 +265,10 @@ def test_every_tower_is_the_one_of_the_papers(name: str) -> None:
         "kind": "timm",
         "name": "vit_base_patch16_224",
         "heads": None,
+        "form": "meru",
+        "weights": None,
     }
+    assert (one.data.mean, one.data.std) == (IMAGENET_MEAN, IMAGENET_STD)
     assert one.text_tower.model_dump(exclude={"frozen"}) == {
         "width": 512,
         "layers": 12,
