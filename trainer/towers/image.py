@@ -9,6 +9,7 @@ import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn import functional
 
 from core.errors import ConfigError
 from trainer.data.batch import Seen
@@ -56,7 +57,10 @@ class TimmTower(nn.Module):
     after class and register tokens; they may be of another width.
 
     In the form "meru", vision transformers get the family's fixed 2-D sin-cos positions and layer
-    norms with eps 1e-5; all other models are as timm builds them.
+    norms with eps 1e-5; all other models are as timm builds them. A projection draws its weights
+    for features as a layer norm leaves them: those of a network without one at its end may be
+    several times smaller, and its points then begin, and stay, nearer to the origin than the
+    texts that should lie before them. ``norm`` normalises features and patches, without weights.
 
     Raises:
         ConfigError: timm knows no such model, or it does not take pictures of that side, or gives
@@ -65,6 +69,7 @@ class TimmTower(nn.Module):
 
     def __init__(self, section: TimmSection, side: int) -> None:
         super().__init__()
+        self.norm = section.norm
         self.backbone: Any = _build(section, side)
         if section.form == "meru" and isinstance(self.backbone, VisionTransformer):
             _fix_positions(self.backbone)
@@ -76,7 +81,8 @@ class TimmTower(nn.Module):
     def forward(self, images: Tensor) -> Seen:
         """Features of ``(n, 3, side, side)`` normalised pixels."""
         x = self.backbone.forward_features(images)
-        return Seen(self.backbone.forward_head(x, pre_logits=True), self._patches(x))
+        seen = Seen(self.backbone.forward_head(x, pre_logits=True), self._patches(x))
+        return Seen(*map(_normed, seen)) if self.norm else seen
 
     def _patches(self, x: Tensor) -> Tensor:
         if x.ndim == 3:
@@ -109,6 +115,10 @@ class TimmTower(nn.Module):
                 f"{cells} patches for a picture of data.side {side}; choose another model or side"
             )
         return seen
+
+
+def _normed(rows: Tensor) -> Tensor:
+    return functional.layer_norm(rows, rows.shape[-1:])
 
 
 def _build(section: TimmSection, side: int) -> Any:
