@@ -1,1 +1,1 @@
-"""Systems side by side: trained from the same seeds and data, measured alike, tested in pairs."""
+"""Systems side by side: trained alike, measured alike, and their differences tested."""

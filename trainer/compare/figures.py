@@ -1,4 +1,4 @@
-"""Figures over seeds: means, spreads, and tests of differences in pairs.
+"""Figures over seeds: means, spreads, and tests of differences on the same pictures.
 
 A difference varies with the pictures that were drawn and with the seeds that were trained. The
 first is the bootstrap variance of the mean difference over seeds, on the same pictures for all; the

@@ -41,8 +41,8 @@ _COLUMNS = 3  # panels of the plot in a row
 
 LEGEND = (
     "Means over seeds ± their standard deviation, shares in percent; then the difference to the "
-    "baseline, * where p < 0.05 in a paired test over pictures and seeds, corrected for the number "
-    "of systems"
+    "baseline, * where p < 0.05 in a test over seeds and the same pictures, corrected for the "
+    "number of systems"
 )
 _METHOD = (
     f"{LEGEND} (Holm), not for the number of figures. Where the baseline has no such figure, as a "

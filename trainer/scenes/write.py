@@ -17,12 +17,12 @@ from PIL import Image
 
 from core.bundle import sha256
 from core.errors import DataError
-from core.image import resize
-from trainer.data.sample import Corners, Part, Sample
+from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import MANIFEST, encode_jpeg, read_manifest, write_shard
 from trainer.scenes import art, captions
 from trainer.scenes.art import Sprite, Thing
-from trainer.scenes.compose import Box, Plan, Scene, compose, draw_plan
+from trainer.scenes.compose import Plan, Scene, compose, draw_plan
+from trainer.scenes.records import corners, crop, record_of
 from trainer.storage import clear, replacing, storage_errors, write_json
 from trainer.workers import follow_parent
 
@@ -157,13 +157,6 @@ def _draw_plan(
             return plan
 
 
-def crop(scene: Scene, box: Box, side: int) -> bytes:
-    """JPEG of one box, letterboxed with white to a square."""
-    left, top, right, bottom = box
-    cut = Image.fromarray(scene.pixels[top:bottom, left:right])
-    return encode_jpeg(resize(cut, side, "letterbox"))
-
-
 def _jobs(settings: SceneSettings) -> list[_Job]:
     jobs = [_Job(split, 0, settings.test) for split in _TESTS]
     for split, total in (("val", settings.val), ("train", settings.train)):
@@ -190,7 +183,7 @@ def _samples(settings: SceneSettings, job: _Job) -> Iterator[Sample]:
                 crop(scene, box, settings.part_side),
                 phrase,
                 group.thing.name,
-                _corners(box, settings.side),
+                corners(box, settings.side),
             )
             for group in scene.groups
             for box, phrase in zip(
@@ -220,44 +213,12 @@ def _write_test(out: Path, settings: SceneSettings, job: _Job) -> dict[str, Any]
         image = f"{job.split}/{len(records):05d}.png"
         with replacing(out / image) as temporary:
             Image.fromarray(scene.pixels).save(temporary, "PNG")
-        records.append(_record(rng, scene, image, text))
+        records.append(record_of(rng, scene, image, text))
     path = out / f"{job.split}.jsonl"
     with replacing(path) as temporary:
         temporary.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
     boxes = sum(len(record["boxes"]) for record in records)
     return {"file": path.name, "samples": len(records), "parts": boxes, "sha256": sha256(path)}
-
-
-def _record(rng: random.Random, scene: Scene, image: str, text: str) -> dict[str, Any]:
-    side = scene.pixels.shape[0]
-    boxes: list[dict[str, Any]] = [
-        {
-            "phrase": phrase,
-            "xyxy": _corners(box, side),
-            "caption": 0,
-            "name": group.thing.name,
-            "group": group.thing.group,
-            "kingdom": group.thing.kingdom,
-        }
-        for group in scene.groups
-        for box, phrase in zip(
-            group.boxes, captions.phrases(rng, group, side, is_exact=True), strict=True
-        )
-    ]
-    largest = max(boxes, key=lambda box: box["xyxy"][2] - box["xyxy"][0])
-    return {
-        "id": f"scenes/{image.removesuffix('.png')}",
-        "image": image,
-        "captions": [text],
-        "levels": [largest["kingdom"], largest["group"], largest["name"], text],
-        "boxes": boxes,
-    }
-
-
-def _corners(box: Box, side: int) -> Corners:
-    """A box of pixels in 0..1 of the scene."""
-    left, top, right, bottom = (round(value / side, 6) for value in box)
-    return left, top, right, bottom
 
 
 @cache
