@@ -18,6 +18,7 @@ from trainer.sections import (
     ModelSection,
     OptimSection,
     RunSection,
+    SpeedSection,
     TextTower,
     TimmTower,
 )
@@ -34,6 +35,7 @@ class Recipe(Section):
     model: ModelSection = ModelSection()
     objective: Annotated[Objective, Field(discriminator="kind")] = Hyper3Objective()
     optim: OptimSection = OptimSection()
+    speed: SpeedSection = SpeedSection()
     run: RunSection = RunSection()
 
     @model_validator(mode="after")
@@ -129,11 +131,12 @@ class Recipe(Section):
         return self.run.out or Path("runs") / self.name
 
     def digest(self) -> str:
-        """sha256 of all that changes the result: not of folders, workers or the device."""
+        """sha256 of all that changes the result: not of folders, workers, speed or the device."""
         return hashlib.sha256(
             self.model_dump_json(
                 exclude={
-                    "data": {"train", "val", "features", "workers"},
+                    "data": {"train", "val", "features", "cache", "workers"},
+                    "speed": True,
                     "run": set(RunSection.model_fields) - {"seed", "base", "init"},
                 }
             ).encode()

@@ -16,16 +16,16 @@ from core.lock import take_lock
 from core.text import TextSpec
 from trainer import checkpoint
 from trainer.config import Recipe, difference
-from trainer.data.features import Features
 from trainer.data.loader import BatchDataset, Schedule, load_batches, validation_rows
 from trainer.data.shards import ShardIndex, find_shards, index_shards
 from trainer.distributed import World, agree, exchange, join, spread
+from trainer.features.precompute import Used, stored_features
+from trainer.features.store import Features
 from trainer.health.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer, learning_rate
-from trainer.precompute import Used, stored_features
 from trainer.record import Record
-from trainer.start import begin
+from trainer.start.begin import begin
 from trainer.step import Training, evaluate, train_step
 from trainer.storage import storage_errors, write_json
 from trainer.vocabulary import write_tokenizer

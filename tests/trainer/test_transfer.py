@@ -18,7 +18,7 @@ from trainer.config import Recipe
 from trainer.distributed import World
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
-from trainer.start import begin
+from trainer.start.begin import begin
 from trainer.step import Training
 
 Begin = Callable[..., tuple[Any, str]]

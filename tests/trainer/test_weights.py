@@ -24,7 +24,7 @@ from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.run import train
 from trainer.sections import TimmTower as TimmSection
-from trainer.start import begin
+from trainer.start.begin import begin
 from trainer.step import Training
 from trainer.towers import TimmTower
 from trainer.towers.weights import find_weights, load_weights, read_tensors

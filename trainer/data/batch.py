@@ -14,9 +14,9 @@ from torch import Tensor
 from core.errors import DataError, ImageError
 from core.queries import build_queries
 from core.text import Tokenizer
-from trainer.data.features import Features
 from trainer.data.pictures import pictures
 from trainer.data.shards import ShardIndex, read_sample
+from trainer.features.store import Features
 from trainer.sections import DataSection
 
 _LENGTHS = (*range(2, 17), *range(20, 65, 4), 77, 128, 256, 512)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from core.cli import main
 from core.errors import ConfigError, DataError, StorageError
-from trainer.commands_data import app
+from trainer.commands.data import app
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import read_manifest, write_shard
 from trainer.prepare.records import Tally, parts_of, sound_record

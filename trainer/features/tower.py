@@ -19,7 +19,7 @@ from core.image import Pixels
 from trainer.config import Recipe
 from trainer.data.augment import to_float
 from trainer.data.batch import Seen
-from trainer.data.table import Table
+from trainer.features.table import Table
 from trainer.step import normalise
 
 _FORM = 1  # of the files; another is another store

@@ -1,4 +1,4 @@
-"""The trainer's commands, mounted into `hyper3` by the entry point."""
+"""Training, exporting, and lists of what can be trained."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,8 +8,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from trainer.commands_compare import compare
-from trainer.commands_data import app as data_app
+from trainer.commands.compare import compare
+from trainer.commands.data import app as data_app
 
 app = typer.Typer()
 app.add_typer(data_app, name="data")

@@ -32,7 +32,7 @@ from core.errors import BrokenImage, DataError
 from trainer.data.pictures import WHOLE
 from trainer.data.sample import Part
 from trainer.data.shards import ShardIndex, read_sample
-from trainer.data.table import KEY_BYTES, Half, Keys, Table, key_at
+from trainer.features.table import KEY_BYTES, Half, Keys, Table, key_at
 from trainer.storage import replacing, write_json
 
 BROKEN = "broken.json"

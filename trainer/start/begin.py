@@ -13,11 +13,11 @@ from trainer.checkpoint import Checkpoint
 from trainer.clip_model import SCHEME
 from trainer.config import RECIPES, Recipe, difference
 from trainer.sections import TimmTower as TimmSection
+from trainer.start.transfer import from_checkpoint, from_open_clip, take, tell
 from trainer.step import Training
 from trainer.towers import TimmTower
 from trainer.towers.clip import backbone_traits
 from trainer.towers.weights import load_weights
-from trainer.transfer import from_checkpoint, from_open_clip, take, tell
 
 _MAY_DIFFER = (
     "name", "objective", "data.features", "data.workers", "optim.decay_idle_pooling",

@@ -18,8 +18,8 @@ from rich.progress import (
 
 from core.cores import available_cores
 from core.errors import ConfigError
-from trainer.commands_inspect import app as inspect_app
-from trainer.commands_prepare import prepare
+from trainer.commands.inspect import app as inspect_app
+from trainer.commands.prepare import prepare
 
 if TYPE_CHECKING:
     from trainer.fetch.run import Fetched

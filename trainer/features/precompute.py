@@ -24,7 +24,9 @@ from core.errors import StorageError
 from core.image import Pixels
 from core.lock import take_lock
 from trainer.config import Recipe
-from trainer.data.features import (
+from trainer.data.pictures import apart
+from trainer.data.shards import ShardIndex, read_sample
+from trainer.features.store import (
     BROKEN,
     Features,
     Pictures,
@@ -34,10 +36,8 @@ from trainer.data.features import (
     read_broken,
     write_broken,
 )
-from trainer.data.pictures import apart
-from trainer.data.shards import ShardIndex, read_sample
-from trainer.data.table import Writer, key_at
-from trainer.frozen import Store, about, open_store, see
+from trainer.features.table import Writer, key_at
+from trainer.features.tower import Store, about, open_store, see
 from trainer.memory import freed_memory_is_kept
 from trainer.storage import write_json
 

@@ -1,0 +1,1 @@
+"""What a run begins from: its own last step, another run, given towers, or nothing."""
