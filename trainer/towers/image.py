@@ -42,6 +42,22 @@ class ConvTower(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.patch_width = widths[-1]
         self.width = 2 * self.patch_width
+        self.blocks: list[nn.Module] = []  # none that is worth a share of its own
+
+    def recompute(self) -> None:
+        """Always refuse: what is kept on the way is little beside a transformer's.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            "speed.checkpointing: a tower of image_tower.kind 'conv' keeps what its layers give; "
+            "set speed.checkpointing=false, or choose a model of timm"
+        )
+
+    def compile_layers(self) -> None:
+        """Compile the whole."""
+        _compile(self)
 
     def forward(self, images: Tensor) -> Seen:
         """Features of ``(n, 3, side, side)`` normalised pixels."""
@@ -69,7 +85,7 @@ class TimmTower(nn.Module):
 
     def __init__(self, section: TimmSection, side: int) -> None:
         super().__init__()
-        self.norm = section.norm
+        self.norm, self._name = section.norm, section.name
         self.backbone: Any = _build(section, side)
         if section.form == "meru" and isinstance(self.backbone, VisionTransformer):
             _fix_positions(self.backbone)
@@ -77,6 +93,35 @@ class TimmTower(nn.Module):
         self.channels_last = getattr(self.backbone, "output_fmt", None) == "NHWC"
         seen = self._dry_run(section.name, side)
         self.width, self.patch_width = seen.feature.shape[-1], seen.patches.shape[-1]
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The layers of a transformer, the first one first; none of other models."""
+        layers = getattr(self.backbone, "blocks", None)
+        if not isinstance(layers, nn.Sequential | nn.ModuleList):
+            return []
+        stages = any(isinstance(layer, nn.Sequential) for layer in layers)
+        return [] if stages else list(layers)
+
+    def recompute(self) -> None:
+        """From now on keep what goes into each layer, and run it again on the way back.
+
+        Raises:
+            ConfigError: timm cannot do that for this model.
+        """
+        try:
+            self.backbone.set_grad_checkpointing()
+        except (*_REFUSALS, NotImplementedError) as error:
+            raise ConfigError(
+                f"speed.checkpointing: timm's {self._name} keeps what its layers give "
+                f"({_short(error)}); set speed.checkpointing=false, or choose another "
+                "image_tower.name"
+            ) from error
+
+    def compile_layers(self) -> None:
+        """Compile each layer of a transformer, or the whole of another model."""
+        for layer in self.blocks or [self]:
+            _compile(layer)
 
     def forward(self, images: Tensor) -> Seen:
         """Features of ``(n, 3, side, side)`` normalised pixels."""
@@ -117,6 +162,11 @@ class TimmTower(nn.Module):
         return seen
 
 
+def _compile(layer: Any) -> None:
+    """In place, so that names of weights stay, and within what hooks of a layer do around it."""
+    layer.forward = torch.compile(layer.forward)
+
+
 def _normed(rows: Tensor) -> Tensor:
     return functional.layer_norm(rows, rows.shape[-1:])
 
@@ -131,6 +181,8 @@ def _build(section: TimmSection, side: int) -> Any:
             + (f"; near it: {', '.join(near)}" if near else "")
         )
     options: dict[str, Any] = {} if section.heads is None else {"num_heads": section.heads}
+    if section.patch_dropout > 0:
+        options["patch_drop_rate"] = section.patch_dropout
     of_the_family = timm.model_entrypoint(name).__module__ in _VISION_TRANSFORMERS
     if section.form == "meru" and of_the_family:
         options["norm_layer"] = nn.LayerNorm
@@ -142,6 +194,11 @@ def _build(section: TimmSection, side: int) -> Any:
                 raise
             return timm.create_model(name, num_classes=0, **options)
     except _REFUSALS as error:
+        if "patch_drop_rate" in str(error):
+            raise ConfigError(
+                f"image_tower.patch_dropout {section.patch_dropout}: {name} of timm has no patches "
+                "to leave out; set it to 0, or choose a vision transformer"
+            ) from error
         raise ConfigError(f"image_tower.name {name!r}: {_short(error)}") from error
 
 
@@ -151,7 +208,8 @@ def _fix_positions(backbone: Any) -> None:
         return
     grid = backbone.patch_embed.grid_size
     prefix = backbone.pos_embed.shape[1] - grid[0] * grid[1]
-    positions = sincos_positions(backbone.embed_dim, grid, prefix)
+    device = backbone.pos_embed.device
+    positions = sincos_positions(backbone.embed_dim, grid, prefix).to(device)
     backbone.pos_embed = nn.Parameter(positions, requires_grad=False)
 
 
