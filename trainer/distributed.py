@@ -112,6 +112,17 @@ def agree(world: World, **numbers: int) -> None:
             )
 
 
+def first_says(world: World, *, claim: bool) -> bool:
+    """What the first process claims; the others wait until it has.
+
+    Raises:
+        ProcessLost: Another process has ended.
+    """
+    if world.size == 1:
+        return claim
+    return bool(_all_gather(torch.tensor([int(claim)]))[0])
+
+
 def spread(model: DualEncoder, device: torch.device) -> nn.Module:
     """The model whose gradients are averaged over all processes.
 

@@ -1,8 +1,9 @@
 """Batches in the order of a schedule, made by worker processes ahead of time."""
 
 import signal
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,29 @@ class Schedule:
     last_step: int
     rank: int = 0
     ranks: int = 1  # processes that share each batch
+    _starts: list[int] = field(default_factory=list, init=False)  # step of each epoch so far
 
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        self._starts.clear()
         step, start, epoch = self.first_step, 0, 0
         while step < self.last_step:
             order = epoch_order(self.index, self.batch_size, self.seed, epoch)
+            self._starts.append(start)
             for row in order[max(step - start, 0) :]:
                 if step == self.last_step:
                     return
                 yield epoch, row[self.rank :: self.ranks].tolist()
                 step += 1
             start, epoch = start + len(order), epoch + 1
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Epoch of a step's batch, from 0, and how many of it are taken with this one.
+
+        Args:
+            step: From 1, and not beyond what has been asked for.
+        """
+        epoch = bisect_left(self._starts, step) - 1
+        return epoch, step - self._starts[epoch]
 
     def __len__(self) -> int:
         return self.last_step - self.first_step
