@@ -5,18 +5,23 @@
     RUN/checkpoints/00001000/
         model.safetensors      weights and buffers
         optimizer.safetensors  AdamW's state by parameter name
-        state.json             step, recipe, and the sha256 of the two
+        state.json             step and place in the data, what was held out, the recipe, and the
+                               sha256 of the two
+    RUN/best -> checkpoints/00000700
 
-Randomness is drawn from (seed, step), never from a running generator, so that the step is all
-there is to restore.
+The samples of a batch and all randomness are drawn from (seed, step), never from a running
+generator, so that the step is all there is to restore; where it lies in the data is for people,
+and the digest of the data for a warning. When one is written, and which stay: `trainer.saver`.
 """
 
 import errno
 import json
 import logging
+import math
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -31,9 +36,26 @@ from trainer.storage import storage_errors
 
 log = logging.getLogger(__name__)
 
-_MODEL = "model.safetensors"
-_OPTIMIZER = "optimizer.safetensors"
-_STATE = "state.json"
+BEST = "best"
+"""The link in a run's folder to the checkpoint with the best held-out figure."""
+
+MODEL = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+
+Tensors = dict[str, dict[str, Tensor]]
+"""What a checkpoint holds, by file and name."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run has come, and in which data."""
+
+    step: int  # optimizer steps taken
+    samples: int  # of the training data
+    data: str = ""  # sha256 of where each of them lies; of old checkpoints it is not known
+    epoch: int = 0  # of the last batch, from 0
+    batches: int = 0  # that were taken of this epoch
 
 
 @dataclass(frozen=True)
@@ -41,13 +63,17 @@ class Checkpoint:
     """A checkpoint whose files are whole."""
 
     path: Path
-    step: int  # optimizer steps taken
-    samples: int  # of the training data
+    position: Position
     recipe: Recipe
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        return self.position.step
 
     def weights_digest(self) -> str:
         """sha256 (hex) of the weights' file."""
-        return sha256(self.path / _MODEL)
+        return sha256(self.path / MODEL)
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -55,57 +81,80 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / "checkpoints" / f"{step:08d}"
 
 
-def save(
-    target: Path, samples: int, recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    """Write a checkpoint at `path_of` its step and remove the oldest beyond ``run.keep``.
+def stored(folder: Path) -> list[Path]:
+    """The folders of a run's checkpoints, the oldest first; torn ones may be among them."""
+    return sorted((folder / "checkpoints").glob("[0-9]" * 8))
+
+
+def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
+    """What there is to keep of a model and its optimizer, as it lies on the device."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        MODEL: {name: tensor.detach() for name, tensor in model.state_dict().items()},
+        OPTIMIZER: {
+            f"{names[parameter]}/{key}": value
+            for parameter, state in optimizer.state.items()
+            for key, value in state.items()
+        },
+    }
+
+
+def write(
+    folder: Path,
+    position: Position,
+    recipe: Recipe,
+    tensors: Tensors,
+    figures: Mapping[str, float],
+) -> Path:
+    """Write a run's checkpoint, whole or not at all, and return its place.
+
+    Args:
+        folder: Of the run.
+        position: The step, and what else tells where the run is.
+        recipe: Of the run.
+        tensors: On the CPU, contiguous, and no two of one memory, as `trainer.saver.copied` makes
+            them.
+        figures: Of an evaluation at this step; none where there was none.
 
     Raises:
-        StorageError: The disk is full or the folder cannot be written; earlier checkpoints
-            are as they were.
+        StorageError: The disk is full or the folder cannot be written; other checkpoints are
+            as they were.
     """
-    folder, step = target.parent.parent, int(target.name)
+    target = path_of(folder, position.step)
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         with storage_errors(folder):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            _write_tensors(model.state_dict(), temporary / _MODEL)
-            _write_tensors(_optimizer_tensors(model, optimizer), temporary / _OPTIMIZER)
-            state = {
-                "step": step,
-                "samples": samples,
+            for name, named in tensors.items():
+                _write_tensors(named, temporary / name)
+            state = asdict(position) | {
+                "held_out": {
+                    name: value for name, value in figures.items() if math.isfinite(value)
+                },
                 "recipe": recipe.model_dump(mode="json"),
-                "files": {name: sha256(temporary / name) for name in (_MODEL, _OPTIMIZER)},
+                "files": {name: sha256(temporary / name) for name in tensors},
             }
-            (temporary / _STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
-            for name in (_MODEL, _OPTIMIZER, _STATE):
+            (temporary / STATE).write_text(json.dumps(state, indent=2), encoding="utf-8")
+            for name in (*tensors, STATE, ""):
                 _sync(temporary / name)
-            if target.exists():
+            if target.exists():  # torn, or the run would have gone on from there
                 shutil.rmtree(target)
             temporary.rename(target)
             _sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    # Newer ones, which an earlier run left torn, are not counted: the one just written stays.
-    older = [path for path in _stored(folder) if path.name <= target.name]
-    for old in older[: -recipe.run.keep]:
-        shutil.rmtree(old)
+    return target
 
 
 def newest(folder: Path) -> Checkpoint | None:
     """The newest whole checkpoint of a run; torn ones are skipped with a warning."""
-    for path in reversed(_stored(folder)):
+    for path in reversed(stored(folder)):
         try:
             return read(path)
         except CheckpointError as error:
             log.warning("skipped: %s", error)
     return None
-
-
-def _stored(folder: Path) -> list[Path]:
-    """The folders of checkpoints, the oldest first."""
-    return sorted((folder / "checkpoints").glob("[0-9]" * 8))
 
 
 def read(path: Path) -> Checkpoint:
@@ -115,26 +164,44 @@ def read(path: Path) -> Checkpoint:
         CheckpointError: A file is missing or differs from what was written.
     """
     try:
-        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
         for name, digest in state["files"].items():
             if sha256(path / name) != digest:
                 raise CheckpointError(f"{path / name}: torn or altered")
-        return Checkpoint(
-            path, int(state["step"]), int(state["samples"]), Recipe.model_validate(state["recipe"])
-        )
+        known = {field.name: state[field.name] for field in fields(Position) if field.name in state}
+        return Checkpoint(path, Position(**known), Recipe.model_validate(state["recipe"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
 
 
+def held_out(path: Path) -> dict[str, float]:
+    """Figures of the evaluation at a checkpoint's step; none where there was none.
+
+    Its other files are not looked at.
+    """
+    try:
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        return {str(name): float(value) for name, value in state["held_out"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def find(path: Path) -> Checkpoint:
-    """The checkpoint that a run's folder or a checkpoint's own folder means.
+    """The checkpoint that a run's folder, its ``best``, or a checkpoint's own folder means.
 
     Raises:
         CheckpointError: There is none.
     """
-    if (path / _STATE).exists():
+    if path.is_symlink() and path.name == BEST:  # a run that goes on may soon have another one
+        path = path.parent / path.readlink()
+    if (path / STATE).exists():
         return read(path)
     checkpoint = newest(path)
+    if checkpoint is None and path.name == BEST and stored(path.parent):
+        raise CheckpointError(
+            f"{path}: none is known as the best: that takes data.val, run.best and an evaluation; "
+            f"{path.parent} means the newest"
+        )
     if checkpoint is None:
         raise CheckpointError(
             f"{path}: no checkpoint here; give the folder of a run (with checkpoints/ in it)"
@@ -151,12 +218,12 @@ def load_model(checkpoint: Checkpoint, model: nn.Module) -> None:
     try:
         model.load_state_dict(read_model(checkpoint))
     except RuntimeError as error:
-        raise CheckpointError(f"{checkpoint.path / _MODEL}: {error}") from error
+        raise CheckpointError(f"{checkpoint.path / MODEL}: {error}") from error
 
 
 def read_model(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """The weights and buffers by their names."""
-    return load_file(checkpoint.path / _MODEL)
+    return load_file(checkpoint.path / MODEL)
 
 
 def load_optimizer(
@@ -167,7 +234,7 @@ def load_optimizer(
     Such a parameter begins as in a new run: no gradient of it was ever taken.
     """
     fresh: list[str] = []
-    tensors = load_file(checkpoint.path / _OPTIMIZER)
+    tensors = load_file(checkpoint.path / OPTIMIZER)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -186,24 +253,14 @@ def load_optimizer(
     return fresh
 
 
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        f"{names[parameter]}/{key}": value
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
-
-
 def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write copies on the CPU: safetensors refuses tensors that share memory.
+    """Write one file; meanwhile other threads run.
 
     Raises:
         OSError: The disk is full, or another fault of the system.
     """
-    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(copies, path)
+        save_file(tensors, path)
     except SafetensorError as error:  # says what the system said, without its number
         number = errno.ENOSPC if "No space left" in str(error) else errno.EIO
         raise OSError(number, str(error), str(path)) from error

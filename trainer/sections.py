@@ -184,10 +184,12 @@ class RunSection(Section):
     save_every: int = Field(1000, ge=1)
     keep: int = Field(2, ge=1, description="Checkpoints kept, the newest.")
     keep_every: int | None = Field(
-        None, ge=1, description="Checkpoints at multiples of this step are kept as well."
+        None, ge=1, description="Every so many steps a checkpoint is kept for good."
     )
     best: str | None = Field(
         "recall/text_to_image@1",
-        description="Held-out figure whose best checkpoint is kept as well.",
+        pattern=r"^(recall/(text_to_image|image_to_text)@(1|5|10)|loss|[a-z]+/[a-z_]+)$",
+        description="Held-out figure whose best checkpoint is kept as well: a recall, loss, or a "
+        "term of it.",
     )
     wandb: str | None = Field(None, description="Project of Weights & Biases to report to.")

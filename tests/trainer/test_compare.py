@@ -24,6 +24,7 @@ from trainer.compare.run import compare
 from trainer.compare.train import train_all
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
+from trainer.saver import copied
 
 pytestmark = pytest.mark.timeout(600)  # trainings are processes, each of which imports torch
 
@@ -195,8 +196,8 @@ def test_a_run_of_other_data_or_of_more_steps_is_not_taken_for_the_one_that_is_m
     words = [str(folder / "two.toml")]
     (one,) = runs(read_plan(words), folder / "out", 1)
     model = DualEncoder(one.recipe)
-    path = checkpoint.path_of(one.folder, 2)
-    checkpoint.save(path, 24, one.recipe, model, build_optimizer(model, one.recipe.optim))
+    tensors = copied(checkpoint.tensors_of(model, build_optimizer(model, one.recipe.optim)))
+    checkpoint.write(one.folder, checkpoint.Position(2, 24), one.recipe, tensors, {})
     for word, fault in (
         ("run.stop_at=2", ""),
         ("run.stop_at=1", "beyond step 1, at 2; give another --out"),

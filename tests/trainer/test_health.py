@@ -21,6 +21,7 @@ from trainer.health.watch import REPORTS_UNTIL_WELL, Watch
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.run import train
+from trainer.saver import copied
 from trainer.towers import ConvTower
 
 BASE_STEP = 2
@@ -72,8 +73,9 @@ def planted(
     torch.manual_seed(0)
     model = DualEncoder(recipe)
     plant(model)
-    base = checkpoint.path_of(folder / "base", BASE_STEP)
-    checkpoint.save(base, 24, recipe, model, build_optimizer(model, recipe.optim))
+    tensors = copied(checkpoint.tensors_of(model, build_optimizer(model, recipe.optim)))
+    position = checkpoint.Position(BASE_STEP, 24)
+    base = checkpoint.write(folder / "base", position, recipe, tensors, {})
     return of(recipe, system, run={"base": base})
 
 

@@ -18,6 +18,7 @@ from trainer.config import Recipe
 from trainer.distributed import World
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
+from trainer.saver import copied
 from trainer.start.begin import begin
 from trainer.step import Training
 
@@ -258,6 +259,5 @@ def test_another_system_of_ours_with_other_heads_is_warned_of(start: Begin, reci
 
 
 def saved(recipe: Recipe, model: DualEncoder) -> Path:
-    path = checkpoint.path_of(recipe.folder, 1)
-    checkpoint.save(path, 1, recipe, model, build_optimizer(model, recipe.optim))
-    return path
+    tensors = copied(checkpoint.tensors_of(model, build_optimizer(model, recipe.optim)))
+    return checkpoint.write(recipe.folder, checkpoint.Position(1, 1), recipe, tensors, {})

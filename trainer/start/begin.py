@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from core.errors import CheckpointError
 from trainer import checkpoint
-from trainer.checkpoint import Checkpoint
+from trainer.checkpoint import Checkpoint, Position
 from trainer.clip_model import SCHEME
 from trainer.config import RECIPES, Recipe, difference
 from trainer.sections import TimmTower as TimmSection
@@ -20,9 +20,10 @@ from trainer.towers.clip import backbone_traits
 from trainer.towers.weights import load_weights
 
 _MAY_DIFFER = (
-    "name", "objective", "data.features", "data.workers", "optim.decay_idle_pooling",
-    "optim.max_bad_steps", "run.out", "run.base", "run.init", "run.stop_at", "run.device",
-    "run.log_every", "run.eval_every", "run.save_every", "run.keep",
+    "name", "objective", "data.features", "data.cache", "data.workers",
+    "optim.decay_idle_pooling", "optim.max_bad_steps", "speed.", "run.out", "run.base",
+    "run.init", "run.stop_at", "run.device", "run.log_every", "run.eval_every", "run.save_every",
+    "run.keep", "run.best", "run.wandb",
 )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ class Start:
 
     step: int
     told: tuple[str, ...] = ()
-    samples: int | None = None  # of the training data so far; None in a new run
+    position: Position | None = None  # in the data so far; None in a new run
 
 
 def begin(training: Training, before: Checkpoint | None) -> Start:
@@ -52,7 +53,7 @@ def begin(training: Training, before: Checkpoint | None) -> Start:
     if before:
         checkpoint.load_model(before, training.model)
         checkpoint.load_optimizer(before, training.model, training.optimizer)
-        return Start(before.step, samples=before.samples)
+        return Start(before.step, position=before.position)
     if recipe.run.base:
         return _continue(training, _find("run.base", recipe.run.base))
     return Start(0, tuple(_first_weights(training)))
@@ -156,4 +157,4 @@ def _continue(training: Training, base: Checkpoint) -> Start:
     if fresh:
         parts = sorted({name.partition(".")[0] for name in fresh})
         told.append(f"trained from here on: {', '.join(parts)}")
-    return Start(base.step, tuple(told), base.samples)
+    return Start(base.step, tuple(told), base.position)
