@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +15,8 @@ from trainer.config import Recipe
 from trainer.data.augment import augment, to_float
 from trainer.data.batch import Batch, Seen
 from trainer.distributed import Shares, World, gather
-from trainer.health.measure import measure
+from trainer.health.attention import Glance, glance, watched
+from trainer.health.measure import measure, radii
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
@@ -94,6 +96,8 @@ class Evaluation:
 
     numbers: dict[str, float]
     skipped: tuple[str, ...]  # samples that were left out, and why
+    radii: dict[str, npt.NDArray[np.float32]]  # of every node of a kind
+    glance: Glance | None  # where the queries of the first pictures look
 
 
 @torch.no_grad()
@@ -112,26 +116,41 @@ def evaluate(training: Training, batches: Iterable[Batch], device: torch.device)
     sizes: list[int] = []
     image_points, text_points = [], []
     skipped: list[str] = []
-    for loaded in batches:
-        skipped += loaded.skipped
-        if not len(loaded):
-            continue
-        batch = loaded.to(device)
-        images = batch.pictures
-        if not isinstance(images, Seen):
-            images = normalise(to_float(images), training.recipe.data)
-        terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
-        collected.append(
-            {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
-        )
-        sizes.append(len(batch))
-        image_points.append(nodes.images.float().cpu().numpy())
-        text_points.append(nodes.texts.float().cpu().numpy())
+    spreads: list[dict[str, Tensor]] = []
+    first: Batch | None = None
+    with watched(model) as attention:
+        for loaded in batches:
+            skipped += loaded.skipped
+            if not len(loaded):
+                continue
+            first = first or loaded
+            batch = loaded.to(device)
+            images = batch.pictures
+            if not isinstance(images, Seen):
+                images = normalise(to_float(images), training.recipe.data)
+            terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
+            collected.append(
+                {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
+            )
+            spreads.append(radii(model, nodes))
+            sizes.append(len(batch))
+            image_points.append(nodes.images.float().cpu().numpy())
+            text_points.append(nodes.texts.float().cpu().numpy())
     model.train()
-    if not collected:
+    if first is None:
         raise DataError(f"no held-out sample can be used: {skipped[0]}")
     numbers = _means(collected, sizes) | _recalls(model, image_points, text_points)
-    return Evaluation(numbers, tuple(skipped))
+    shown = glance(first, attention[0]) if attention else None
+    return Evaluation(numbers, tuple(skipped), _joined(spreads), shown)
+
+
+def _joined(rows: Sequence[dict[str, Tensor]]) -> dict[str, npt.NDArray[np.float32]]:
+    """The values of all batches behind each other, by name."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: torch.cat([row[name] for row in rows if name in row]).float().cpu().numpy()
+        for name in names
+    }
 
 
 def normalise(images: Tensor, options: DataSection) -> Tensor:

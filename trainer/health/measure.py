@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from core import lorentz
 from core.lorentz import MIN_RADIUS
-from core.spaces import Euclidean, Ordered
+from core.spaces import Euclidean
 from trainer.model import DualEncoder
 from trainer.objectives.entailment import ACROSS_MODALITIES, WITHIN_MODALITY
 from trainer.objectives.nodes import Nodes
@@ -40,7 +40,7 @@ def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
     }
     if isinstance(space, Euclidean):
         return numbers
-    numbers |= _learned(model) | _radii(space, nodes)
+    numbers |= _learned(model) | _mean_radii(radii(model, nodes))
     if not isinstance(model.objective, AtmgObjective):
         numbers |= _cones(model, nodes)
     return numbers
@@ -94,8 +94,12 @@ def _learned(model: DualEncoder) -> dict[str, Tensor]:
     return numbers
 
 
-def _radii(space: Ordered, nodes: Nodes) -> dict[str, Tensor]:
-    """Mean geodesic radius of each kind of node, and the deviation of all over their mean."""
+@torch.no_grad()
+def radii(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
+    """The geodesic radius of every node by its kind; nothing in Euclidean space."""
+    space = model.space
+    if isinstance(space, Euclidean):
+        return {}
     kinds = {
         "image": nodes.images,
         "text": nodes.texts,
@@ -104,9 +108,13 @@ def _radii(space: Ordered, nodes: Nodes) -> dict[str, Tensor]:
         "query_image": nodes.query_images,
         "query_text": nodes.query_texts,
     }
-    radii = {kind: space.radius(points) for kind, points in kinds.items() if len(points)}
-    every = torch.cat(list(radii.values()))
-    means = {f"radius/{kind}": values.mean() for kind, values in radii.items()}
+    return {kind: space.radius(points) for kind, points in kinds.items() if len(points)}
+
+
+def _mean_radii(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The mean radius of each kind of node, and the deviation of all over their mean."""
+    every = torch.cat(list(found.values()))
+    means = {f"radius/{kind}": values.mean() for kind, values in found.items()}
     return means | {"health/radius_spread": every.std() / every.mean()}
 
 

@@ -1,15 +1,14 @@
 """What a run tells of itself while it trains."""
 
 import contextlib
-import json
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,8 +20,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
 
+from core.bundle import TOKENIZER
+from core.errors import StorageError
 from trainer.config import Recipe
 from trainer.data.batch import Batch
 from trainer.data.loader import reason
@@ -30,8 +30,14 @@ from trainer.health.divergence import causes
 from trainer.health.measure import gradients, measure
 from trainer.health.watch import Watch
 from trainer.model import DualEncoder
+from trainer.record.attention_picture import draw, texts_of
+from trainer.record.outputs import Outputs
+from trainer.record.pace import WAITING, Pace
 from trainer.step import Evaluation, StepResult
-from trainer.storage import replacing, storage_errors, write_json
+from trainer.storage import write_json
+
+_SPEED_PERIOD_S = 600.0  # that the remaining time is judged by: with evaluations in it
+_QUIET_S = 60.0  # between the lines of a log that is no screen
 
 
 def count_trained(model: nn.Module) -> int:
@@ -50,22 +56,18 @@ class Record:
     leads: bool = True  # of several processes one writes
     skipped: Counter[str] = field(default_factory=Counter)
     bad_steps: int = 0  # that were not taken, of this process's
-    _waited: float = 0.0
-    _since: float = 0.0
-    _samples: int = 0
     _held_out_named: bool = False
     _trained: int = 0  # parameters
+    _told_at: float = 0.0  # when a log heard of the progress
 
     def __post_init__(self) -> None:
         self._watch = Watch(self.recipe)
+        self._pace = Pace.of(self.recipe) if self.leads else Pace(self.recipe)
 
     def __enter__(self) -> Self:
         if self.leads:
-            with storage_errors(self.folder):
-                self._board = SummaryWriter(
-                    str(self.folder / "tensorboard"), purge_step=self.first + 1
-                )
-                self._lines = self._open_lines()
+            self._summary.unlink(missing_ok=True)  # of an earlier start
+            self._outputs = Outputs(self.folder, self.recipe, self.first)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -73,12 +75,13 @@ class Record:
             TimeRemainingColumn(),
             TextColumn("{task.fields[told]}"),
             console=self.console,
+            speed_estimate_period=_SPEED_PERIOD_S,
         )
         self._bar.start()
         self._task = self._bar.add_task(
             self.recipe.name, total=self.recipe.last_step, completed=self.first, told=""
         )
-        self._since = time.perf_counter()
+        self._told_at = time.monotonic()
         return self
 
     def __exit__(
@@ -89,10 +92,12 @@ class Record:
     ) -> None:
         self._bar.stop()
         if self.leads:
-            with contextlib.suppress(OSError):  # of a full disk, which has been told already
-                self._board.close()
-                self._lines.close()
-                self._sum_up()
+            self._outputs.close()
+            with contextlib.suppress(StorageError):  # of a full disk, which has been told already
+                self._sum_up(error)
+        pace = self._pace.summary()
+        if pace:
+            self.console.print(pace, markup=False)
         for why, count in self.skipped.most_common():
             self.console.print(f"[yellow]left out {count:,} samples:[/] {escape(why)}")
         if self.bad_steps:
@@ -100,11 +105,16 @@ class Record:
         for line in self._watch.summary():
             self.console.print(line)
 
-    def _sum_up(self) -> None:
-        """What a comparison of runs tells of this one, in ``summary.json``."""
+    @property
+    def _summary(self) -> Path:
+        return self.folder / "summary.json"
+
+    def _sum_up(self, error: BaseException | None) -> None:
+        """What lists and comparisons of runs tell of this one, at its end, in ``summary.json``."""
         write_json(
-            self.folder / "summary.json",
+            self._summary,
             {
+                "failed": f"{type(error).__name__}: {error}" if error else None,
                 "signs": list(self._watch.counts),
                 "bad_steps": self.bad_steps,
                 "left_out": dict(self.skipped),
@@ -114,13 +124,7 @@ class Record:
 
     def waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The same batches; the time spent waiting for them is what the data path costs."""
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            self._waited += time.perf_counter() - start
-            if batch is None:
-                return
-            yield batch
+        return self._pace.waiting(batches)
 
     def step(
         self,
@@ -132,7 +136,7 @@ class Record:
     ) -> None:
         """Note one step of all processes; every ``run.log_every`` steps, report."""
         self._note_skipped(skipped)
-        self._samples += len(result.nodes.images)
+        self._pace.step(len(result.nodes.images), result.grad_norm.device)
         self._trained = self._trained or count_trained(model)
         self._bar.update(self._task, completed=step)
         if not result.taken:
@@ -145,26 +149,32 @@ class Record:
                 result.terms | measure(model, result.nodes) | gradients(model)
             ).items()
         }
-        now = time.perf_counter()
-        elapsed = now - self._since
         numbers |= {
             "optim/grad_norm": float(result.grad_norm),
             "optim/lr": rate,
-            "speed/samples_per_second": self._samples / elapsed,
-            "speed/share_waiting_for_data": self._waited / elapsed,
+            **self._pace.report(),
             "data/left_out": float(sum(self.skipped.values())),
             "health/bad_steps": float(self.bad_steps),
         }
-        self._since, self._waited, self._samples = now, 0.0, 0
-        self._write("train", step, numbers)
+        self._outputs.write("train", step, numbers)
         if result.taken:
             self._warn("train", step, numbers)
+        self._tell(step, numbers)
+
+    def _tell(self, step: int, numbers: dict[str, float]) -> None:
+        """The progress line: loss, speed, and what limits it; in a log, a line once a minute."""
         share = numbers["speed/share_waiting_for_data"]
-        self._bar.update(
-            self._task,
-            told=f"loss {numbers['loss']:.3f}  {numbers['speed/samples_per_second']:.0f} samples/s"
-            + (f"  [yellow]{share:.0%} waiting for data[/]" if share > 0.2 else ""),
-        )
+        told = f"loss {numbers['loss']:.3f}  {numbers['speed/samples_per_second']:,.3g} samples/s"
+        if "speed/mfu" in numbers:
+            told += f"  MFU {numbers['speed/mfu']:.0%}"
+        limited = f"[yellow]data-bound, {share:.0%} waiting[/]"
+        told += f"  {'device-bound' if share < WAITING else limited}"
+        self._bar.update(self._task, told=told)
+        if not self.console.is_terminal and time.monotonic() - self._told_at >= _QUIET_S:
+            self._told_at = time.monotonic()
+            left = self._bar.tasks[0].time_remaining
+            until = f"  {timedelta(seconds=int(left))} left" if left is not None else ""
+            self._say(f"step {step:>7,} of {self.recipe.last_step:,}  {told}{until}")
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """Report held-out numbers, and what is wrong with them."""
@@ -175,14 +185,20 @@ class Record:
                 f"[yellow]left out {len(evaluation.skipped)} held-out samples, first:[/] "
                 f"{escape(evaluation.skipped[0])}"
             )
-        self._write("val", step, numbers)
+        self._outputs.write("val", step, numbers)
+        self._outputs.histograms(
+            step, {f"radius/{kind}": values for kind, values in evaluation.radii.items()}
+        )
+        if evaluation.glance is not None:
+            texts = texts_of(evaluation.glance, self.folder / TOKENIZER)
+            self._outputs.picture(step, "val/attention", draw(evaluation.glance, texts))
         recalls = "  ".join(
             f"{name} R@1 {numbers[f'recall/{key}@1']:.1f}"
             for name, key in (("image→text", "image_to_text"), ("text→image", "text_to_image"))
         )
         self._say(f"step {step:>7,}  held-out loss {numbers['loss']:.3f}  {recalls}")
         self._warn("val", step, numbers)
-        self._since, self._waited, self._samples = time.perf_counter(), 0.0, 0
+        self._pace.restart()
 
     def _note_skipped(self, skipped: Iterable[str]) -> None:
         """Name the first sample that is left out, and count all."""
@@ -210,29 +226,6 @@ class Record:
         """Name the last checkpoint; the ones between go without saying."""
         if last:
             self._say(f"saved {escape(str(path))}")
-
-    def _open_lines(self) -> TextIO:
-        """The reports so far, without those of steps that are taken again after a crash."""
-        file = self.folder / "metrics.jsonl"
-        if file.exists():
-            kept = []
-            for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-                with contextlib.suppress(ValueError):  # of a line that was cut off
-                    if json.loads(line)["step"] <= self.first:
-                        kept.append(line)
-            with replacing(file) as temporary:
-                temporary.write_text("".join(kept), encoding="utf-8")
-        return file.open("a", encoding="utf-8")
-
-    def _write(self, split: str, step: int, numbers: dict[str, float]) -> None:
-        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-        line: dict[str, Any] = {"split": split, "step": step, "time": time.time()}
-        line |= dict.fromkeys(numbers) | finite  # JSON has no nan: it is null
-        with storage_errors(self.folder):
-            self._lines.write(json.dumps(line) + "\n")
-            self._lines.flush()
-            for name, value in finite.items():
-                self._board.add_scalar(f"{split}/{name}", value, step)
 
     def _say(self, text: str) -> None:
         self._bar.console.print(text)
