@@ -104,12 +104,13 @@ def open_data(training: Training, device: torch.device, console: Console) -> Dat
 
 
 def index_digest(index: ShardIndex) -> str:
-    """sha256 (hex) of where every sample lies, and which share a photo.
+    """sha256 (hex) of the shards' names, where every sample lies, and which share a photo.
 
-    Equal for the same shards in another folder. Other pictures of the very same sizes would go
-    unseen.
+    Equal for the same shards in another folder. Other pictures of the very same sizes in shards
+    of the same names would go unseen.
     """
-    digest = hashlib.sha256()
+    names = [str(shard).rpartition("/")[2] for shard in index.shards]
+    digest = hashlib.sha256("/".join(names).encode())
     for column in (index.shard, index.offset, index.size, index.photo):
         digest.update(np.ascontiguousarray(column, dtype="<i8").data)
     return digest.hexdigest()
