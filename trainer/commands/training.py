@@ -10,9 +10,11 @@ from rich.table import Table
 
 from trainer.commands.compare import compare
 from trainer.commands.data import app as data_app
+from trainer.commands.runs import app as runs_app
 
 app = typer.Typer()
 app.add_typer(data_app, name="data")
+app.add_typer(runs_app, name="runs")
 app.command()(compare)
 
 

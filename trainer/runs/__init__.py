@@ -1,0 +1,1 @@
+"""Runs that lie in folders: what there is, and their curves. Nothing here needs PyTorch."""
