@@ -230,7 +230,8 @@ def _probe(checkpoint: Checkpoint, spec: ImageSpec, tokenizer: Tokenizer) -> _Pr
     recipe = checkpoint.recipe
     samples: list[Decoded] = []
     try:
-        index = index_shards(find_shards(recipe.data.val or recipe.data.train))
+        shards = find_shards(recipe.data.val or recipe.data.train, recipe.data.cache)
+        index = index_shards(shards)
         for _, (number,) in validation_rows(index, 1)[:_PROBES]:
             with contextlib.suppress(DataError):  # a bad sample is not the model's fault
                 samples.append(

@@ -12,8 +12,9 @@ from core.errors import ConfigError
 from core.text import TextSpec
 from trainer.checkpoint import Position
 from trainer.config import Recipe
+from trainer.data.index import open_shards
 from trainer.data.loader import BatchDataset, Schedule, validation_rows
-from trainer.data.shards import ShardIndex, find_shards, index_shards
+from trainer.data.shards import ShardIndex
 from trainer.distributed import World, agree
 from trainer.features.precompute import Used, stored_features
 from trainer.features.store import Features
@@ -76,22 +77,24 @@ def open_device(recipe: Recipe, world: World) -> torch.device:
 
 
 def open_data(training: Training, device: torch.device, console: Console) -> Data:
-    """Read where every sample lies, and compute what of a frozen tower is to be kept.
+    """Find out where every sample lies, and compute what of a frozen tower is to be kept.
 
     Raises:
-        ConfigError: The processes do not see the same shards.
+        ConfigError: The processes do not see the same shards, or shards that lie elsewhere have
+            no folder to be fetched into.
         DataError: Shards are missing or unusable.
+        StorageError: A folder cannot be written, or its disk cannot hold what is missing.
     """
     recipe, world = training.recipe, training.world
     tokenizer = recipe.folder / TOKENIZER
     if world.leads:
         write_tokenizer(tokenizer)
     spec = TextSpec(context_length=recipe.text_tower.context_length)
-    index = index_shards(find_shards(recipe.data.train))
+    index = _shards(recipe.data.train, recipe, world, console)
     used = [Used(index, np.arange(len(index)))]
     held_out: list[tuple[int, list[int]]] = []
     if recipe.data.val is not None:
-        val_index = index_shards(find_shards(recipe.data.val))
+        val_index = _shards(recipe.data.val, recipe, world, console)
         held_out = validation_rows(val_index, recipe.optim.batch_size)
         used.append(Used(val_index, np.concatenate([numbers for _, numbers in held_out])))
     datasets = [
@@ -101,6 +104,21 @@ def open_data(training: Training, device: torch.device, console: Console) -> Dat
     digest = index_digest(index)
     agree(world, samples=len(index), data=int(digest[:15], 16))
     return Data(index, digest, datasets[0], datasets[-1], held_out)
+
+
+def _shards(pattern: str, recipe: Recipe, world: World, console: Console) -> ShardIndex:
+    """Where every sample lies; the first process, which can be watched, fetches what is missing.
+
+    The others come when it has ``data.cache`` to itself, and wait at its lock.
+    """
+
+    def meet() -> None:
+        agree(world, steps=recipe.last_step)
+
+    if world.leads:
+        return open_shards(pattern, recipe.data.cache, console, held=meet)
+    meet()
+    return open_shards(pattern, recipe.data.cache, console)
 
 
 def index_digest(index: ShardIndex) -> str:

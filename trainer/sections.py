@@ -19,7 +19,10 @@ Width = Annotated[int, Field(ge=1, le=65_536)]
 class DataSection(Section):
     """Shards, and what is taken of each sample."""
 
-    train: str = Field(description="Shards: a folder, a tar, a glob or braces {00000..00099}.tar.")
+    train: str = Field(
+        description="Shards: a folder, a tar, a glob, braces {00000..00099}.tar, or where they lie "
+        "elsewhere: https://, s3://, gs://, pipe:COMMAND."
+    )
     val: str | None = Field(None, description="Held-out shards, for loss and recalls.")
     side: int = Field(224, ge=16, le=1024, description="Pixels of the side of wholes and parts.")
     max_parts: int = Field(5, ge=0, le=64, description="Random parts of a sample, order kept.")
@@ -41,7 +44,7 @@ class DataSection(Section):
         None, description="Folder that keeps what a frozen image tower gives for each picture."
     )
     cache: Path | None = Field(
-        None, description="Folder that keeps shards that lie at URLs; data.train's index too."
+        None, description="Folder that keeps shards that lie elsewhere, and the index of all."
     )
     workers: int = Field(1, ge=0, le=256, description="Loader processes; 0 loads in the loop.")
 

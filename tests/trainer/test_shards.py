@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from core.errors import DataError
+from trainer.data.order import epoch_order
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
-from trainer.data.shards import epoch_order, find_shards, index_shards, read_sample
+from trainer.data.shards import find_shards, index_shards, read_sample
 
 
 def plain(number: int, photo: str | None = None) -> Sample:

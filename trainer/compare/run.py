@@ -29,7 +29,7 @@ from trainer.compare.figures import Figure, collect, headlines
 from trainer.compare.plan import Plan, Planned
 from trainer.compare.report import LEGEND, Compared, build, console_tables
 from trainer.compare.train import train_all
-from trainer.data.shards import find_shards
+from trainer.data.shards import find_addresses, find_shards
 
 _ROOT = Path("data/eval")  # where `hyper3 data fetch` puts data sets
 _MEASURED = dict[str, dict[int, list[Result]]]
@@ -69,7 +69,8 @@ def compare(
     base = _baseline(baseline or plan.baseline or names[0], names)
     for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
         for pattern in filter(None, data):
-            find_shards(pattern)
+            if not find_addresses(pattern):
+                find_shards(pattern)
     console.print(_opening(planned, number, folder), markup=False, soft_wrap=True)
     with closing(take_lock(folder)), _sigterm_as_interrupt(), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)

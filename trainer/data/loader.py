@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from core.errors import DataError, Hyper3Error
 from core.text import TextSpec, Tokenizer
 from trainer.data.batch import Batch, collate, decode_sample, without_samples
-from trainer.data.shards import ShardIndex, epoch_order
+from trainer.data.order import epoch_order
+from trainer.data.shards import ShardIndex
 from trainer.features.store import Features
 from trainer.sections import DataSection
 

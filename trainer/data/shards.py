@@ -1,4 +1,4 @@
-"""Processed-GRIT shards -> samples, in an order that any process can compute.
+"""Processed-GRIT shards -> samples.
 
 A shard is a tar whose members of one sample stand together::
 
@@ -10,18 +10,17 @@ A shard is a tar whose members of one sample stand together::
 A part without a crop is cut out of the whole when it is loaded. The JSON has for each part its
 name, or null, and its box, [left, top, right, bottom] in 0..1 of the stored whole, or null.
 
-The headers are read once, at the start. After that a sample is one read at a known place, so
-the order of an epoch is a permutation, and going on after a crash is arithmetic.
+The headers are read once, at the start. After that a sample is one read at a known place.
 """
 
 import contextlib
 import functools
 import glob
-import itertools
 import json
 import logging
 import mmap
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
+from trainer.data.remote import copy_of, is_address
 from trainer.data.sample import Corners, Part, Sample
 from trainer.data.tar import check_end, members, padded
 
@@ -46,25 +46,29 @@ class ShardIndex:
     offset: npt.NDArray[np.int64]  # (samples,) of the first header
     size: npt.NDArray[np.int64]  # (samples,) in bytes, padding included
     photo: npt.NDArray[np.int64]  # (samples,) equal for captions of one photo
+    torn: tuple[str, ...] = ()  # which shards break off, and where
 
     def __len__(self) -> int:
         return len(self.shard)
 
 
-def find_shards(pattern: str) -> list[Path]:
+def find_shards(pattern: str, cache: Path | None = None) -> list[Path]:
     """The tars that a folder, a file, a glob or braces (``{00000..00099}.tar``) stand for.
 
     A folder that a glob finds (``data/*/train``) stands for its tars too.
+
+    Args:
+        pattern: What a recipe names.
+        cache: Where shards that lie elsewhere have been fetched to.
 
     Raises:
         DataError: There are none, or one that was named does not exist.
     """
     found: list[Path] = []
-    try:
-        names = list(braceexpand.braceexpand(pattern))
-    except ValueError as error:
-        raise DataError(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}") from error
-    for name in names:
+    for name in _expand(pattern):
+        if is_address(name):
+            found.append(_copy(name, cache))
+            continue
         path = Path(name)
         matches = [path]
         if any(letter in name for letter in "*?[") and not path.exists():
@@ -83,25 +87,51 @@ def find_shards(pattern: str) -> list[Path]:
     return found
 
 
-def index_shards(shards: list[Path]) -> ShardIndex:
+def find_addresses(pattern: str) -> list[str]:
+    """The shards of a pattern that have to be fetched; globs stand for paths alone.
+
+    Raises:
+        DataError: Its braces are not closed.
+    """
+    return [name for name in _expand(pattern) if is_address(name)]
+
+
+def index_shards(shards: list[Path], advance: Callable[[int], None] = lambda _: None) -> ShardIndex:
     """Read the headers of all shards.
 
     A shard that breaks off is used up to its last whole sample, with a warning.
 
+    Args:
+        shards: Where they lie.
+        advance: Told how many have been read.
+
     Raises:
         DataError: A file is no tar, or no sample is left.
     """
-    rows: list[tuple[int, int, int, int]] = []
+    tables: list[npt.NDArray[np.int64]] = []
     photos: dict[str, int] = {}
+    torn: list[str] = []
     for number, path in enumerate(shards):
-        for offset, size, photo in _scan(path):
-            rows.append((number, offset, size, photos.setdefault(photo, len(photos))))
-    if not rows:
+        rows = [
+            (number, offset, size, photos.setdefault(photo, len(photos)))
+            for offset, size, photo in _scan(path, torn)
+        ]
+        tables.append(np.array(rows, np.int64).reshape(-1, 4))
+        advance(number + 1)
+    table = np.concatenate(tables)
+    if not len(table):
         raise DataError(f"{shards[0].parent}: {len(shards)} shards, but not one whole sample")
-    table = np.array(rows, dtype=np.int64)
-    return ShardIndex(
-        tuple(shards), table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3]
-    )
+    _, offset, size, photo = (column.copy() for column in table.T)
+    shard = table[:, 0].astype(np.int32)
+    index = ShardIndex(tuple(shards), shard, offset, size, photo, tuple(torn))
+    warn_of_torn(index)
+    return index
+
+
+def warn_of_torn(index: ShardIndex) -> None:
+    """Log which shards break off."""
+    for why in index.torn:
+        log.warning("shard %s", why)
 
 
 def read_sample(index: ShardIndex, number: int, *, pictures: bool = True) -> Sample:
@@ -165,56 +195,31 @@ def _of_parts(about: Any, what: str, count: int) -> list[Any]:
     return found
 
 
-def epoch_order(index: ShardIndex, batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The samples of each batch of an epoch, ``(batches, batch_size)``, shuffled anew.
-
-    No batch holds two captions of one photo, since each would be the other's false negative;
-    the few samples that no batch can take are left out this time.
-
-    Raises:
-        DataError: There are fewer photos than a batch needs.
-    """
-    order = np.random.default_rng((seed, epoch)).permutation(len(index))
-    if index.photo.max() + 1 < batch_size:
+def _expand(pattern: str) -> list[str]:
+    """The names that braces stand for."""
+    if (scheme := re.match(r"(\w+)://", pattern)) and not is_address(pattern):
         raise DataError(
-            f"{index.shards[0].parent}: {index.photo.max() + 1} photos cannot fill a batch of "
-            f"{batch_size}; lower optim.batch_size"
+            f"{pattern}: shards are paths, or lie at https, http, s3 or gs, not {scheme[1]}; "
+            '"pipe:COMMAND" reads what a command writes'
         )
-    if index.photo.max() + 1 == len(index):
-        whole = len(order) // batch_size * batch_size
-        return order[:whole].reshape(-1, batch_size)
-    return _spread_photos(order, index.photo, batch_size)
+    try:
+        return list(braceexpand.braceexpand(pattern))
+    except ValueError as error:
+        raise DataError(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}") from error
 
 
-def _spread_photos(
-    order: npt.NDArray[np.int64], photo: npt.NDArray[np.int64], batch_size: int
-) -> npt.NDArray[np.int64]:
-    """Batches in the given order, a sample whose photo is already there waiting for the next."""
-    photos = photo.tolist()
-    stream = iter(order.tolist())
-    batches: list[list[int]] = []
-    waiting: list[int] = []
-    while True:
-        batch: list[int] = []
-        taken: set[int] = set()
-        again: list[int] = []
-        ahead = iter(waiting)
-        for candidate in itertools.chain(ahead, stream):
-            if photos[candidate] in taken:
-                again.append(candidate)
-                continue
-            batch.append(candidate)
-            taken.add(photos[candidate])
-            if len(batch) == batch_size:
-                break
-        else:
-            return np.array(batches, dtype=np.int64).reshape(-1, batch_size)
-        batches.append(batch)
-        waiting = again + list(ahead)
+def _copy(address: str, cache: Path | None) -> Path:
+    """Where a shard has been fetched to."""
+    if cache is None:
+        raise DataError(
+            f"{address}: lies elsewhere; `hyper3 train` fetches such shards into data.cache, and "
+            "that folder can be named here"
+        )
+    return copy_of(address, cache)
 
 
-def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Offset, size and photo of each whole sample of a shard."""
+def _scan(path: Path, torn: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Offset, size and photo of each whole sample of a shard; where it breaks off is noted."""
     if path.stat().st_size == 0:
         raise DataError(f"{path}: an empty file, not a tar")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -234,7 +239,7 @@ def _scan(path: Path) -> Iterator[tuple[int, int, str]]:
         except (DataError, ValueError) as error:
             if end == 0:
                 raise DataError(f"{path}: not a tar of samples: {error}") from error
-            log.warning("shard %s breaks off after byte %d: %s", path, first, error)
+            torn.append(f"{path} breaks off after byte {first}: {error}")
             return  # the sample that was being read is not whole
         if end:
             yield first, end - first, photo

@@ -68,6 +68,21 @@ def check_end(data: mmap.mmap, path: Path) -> None:
         raise DataError(f"{path}: the end of the archive is missing")
 
 
+def check_tar(path: Path, *, to_the_end: bool) -> None:
+    """A file that is a tar begins as one, and, if it is whole, ends as one.
+
+    Raises:
+        DataError: It does not.
+    """
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: an empty file, not a tar")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if next(members(data, path), None) is None:
+            raise DataError(f"{path}: not a tar, or one without files")
+        if to_the_end:
+            check_end(data, path)
+
+
 def padded(size: int) -> int:
     """Bytes that a content of so many bytes takes up."""
     return -(-size // BLOCK) * BLOCK

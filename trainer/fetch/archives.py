@@ -5,7 +5,6 @@ import http.client
 import shutil
 import tarfile
 import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +13,7 @@ from core.errors import DataError
 from trainer.fetch.catalogue import Archive, Entry
 from trainer.fetch.draft import Advance
 from trainer.storage import storage_errors
+from trainer.transfer import transfer
 
 DOWNLOADS = "downloads"
 _MB = 1_000_000
@@ -84,7 +84,12 @@ def _get(archive: Archive, folder: Path, remedy: str, advance: Advance) -> Path:
     if not file.is_file():
         partial = file.with_name(f"{file.name}.partial")
         try:
-            _transfer(archive.url, partial, advance)
+            title = f"downloading {file.name}, MB"
+            transfer(
+                archive.url,
+                partial,
+                lambda had, total: advance(title, had // _MB, (total or 0) // _MB),
+            )
         except urllib.error.HTTPError as error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 partial.unlink()  # it is longer than what the server has
@@ -109,23 +114,6 @@ def _get(archive: Archive, folder: Path, remedy: str, advance: Advance) -> Path:
                 f"same command again, or {remedy}"
             )
     return file
-
-
-def _transfer(url: str, partial: Path, advance: Advance) -> None:
-    """Download, going on where an earlier transfer was cut off, if the server can."""
-    had = partial.stat().st_size if partial.is_file() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={had}-"} if had else {})  # noqa: S310 - http and https of our own catalogue
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
-        if answer.status != http.client.PARTIAL_CONTENT:
-            had = 0
-        total = had + int(answer.headers.get("Content-Length") or 0)
-        with partial.open("ab" if had else "wb") as file:
-            while chunk := answer.read(_MB):
-                file.write(chunk)
-                had += len(chunk)
-                advance(f"downloading {url.rpartition('/')[2]}, MB", had // _MB, total // _MB)
-    if had < total:
-        raise http.client.IncompleteRead(b"", total - had)
 
 
 def _md5() -> "hashlib._Hash":
