@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from core.bundle import sha256
 from core.errors import CheckpointError
 from trainer.config import Recipe
+from trainer.sharding import whole
 from trainer.storage import storage_errors
 
 log = logging.getLogger(__name__)
@@ -87,12 +88,15 @@ def stored(folder: Path) -> list[Path]:
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
-    """What there is to keep of a model and its optimizer, as it lies on the device."""
+    """What there is to keep of a model and its optimizer, as it lies on the device.
+
+    All processes call it: those that share weights put them together for the first.
+    """
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        MODEL: {name: tensor.detach() for name, tensor in model.state_dict().items()},
+        MODEL: {name: whole(tensor) for name, tensor in model.state_dict().items()},
         OPTIMIZER: {
-            f"{names[parameter]}/{key}": value
+            f"{names[parameter]}/{key}": whole(value)
             for parameter, state in optimizer.state.items()
             for key, value in state.items()
         },

@@ -55,7 +55,8 @@ class Shares:
     """How the rows of all processes make one batch."""
 
     sizes: tuple[Sizes, ...]  # in the order of ranks; none where one process is alone
-    links: Links  # of the whole batch
+    own: Links  # of this process, on the host
+    links: Links  # of the whole batch, on the host
     stop: bool = False  # whether any process was asked to end
     skipped: tuple[str, ...] = ()  # why samples of the whole batch were left out
 
@@ -135,7 +136,9 @@ def spread(model: DualEncoder, device: torch.device) -> nn.Module:
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     # Static: each loss reaches the same weights in every step, and a tower of timm may hold some
     # that none reaches. The search for these instead would take temperatures to be among them.
-    return nn.parallel.DistributedDataParallel(model, static_graph=True)
+    return nn.parallel.DistributedDataParallel(
+        model, static_graph=True, gradient_as_bucket_view=True
+    )
 
 
 def exchange(batch: Batch, world: World, *, query_images: bool, stop: bool) -> Shares:
@@ -161,7 +164,7 @@ def exchange(batch: Batch, world: World, *, query_images: bool, stop: bool) -> S
 
 def _shares(batch: Batch, world: World, *, query_images: bool, stop: bool) -> Shares:
     if world.size == 1:
-        return Shares((), batch.links, stop, batch.skipped)
+        return Shares((), batch.links, batch.links, stop, batch.skipped)
     texts = sum(len(group) for group in batch.tokens) if len(batch) else 0
     queries = len(batch.links.query_text)
     own = Sizes(len(batch), len(batch.links.part_owner), queries if query_images else 0, texts)
@@ -175,6 +178,7 @@ def _shares(batch: Batch, world: World, *, query_images: bool, stop: bool) -> Sh
     links = [_unpack(*pair) for pair in zip(_all_gather(padded), lengths, strict=True)]
     return Shares(
         sizes,
+        batch.links,
         _joined(links, sizes),
         stop=any(head[5] for head in heads),
         skipped=_joined_texts(batch.skipped) if any(head[6] for head in heads) else (),
@@ -217,14 +221,25 @@ class _Gather(torch.autograd.Function):
 def _all_gather(rows: Tensor) -> list[Tensor]:
     """What each process has, all of one shape."""
     made = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
-    try:
+    with together():
         distributed.all_gather(made, rows)
+    return made
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What all processes do at once.
+
+    Raises:
+        ProcessLost: Another process has ended.
+    """
+    try:
+        yield
     except RuntimeError as error:
         raise ProcessLost(
             "another process of this run has ended or cannot be reached, and so this one ends; "
             "the other's message says why, and the same command goes on from the last checkpoint"
         ) from error
-    return made
 
 
 def _joined_texts(own: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,16 +10,15 @@ from core.errors import ConfigError
 from core.spaces import Euclidean, Lorentz, Product
 from trainer.config import Recipe
 from trainer.data.batch import Batch, Links, Seen
-from trainer.objectives.nodes import Nodes, Scalars, Temperature
+from trainer.objectives.nodes import Nodes, Scalars
 from trainer.objectives.options import (
     AtmgObjective,
     ClipObjective,
     Hyper3Objective,
-    Objective,
     PhyclipObjective,
-    WholePart,
 )
 from trainer.pooling import QueryPooling
+from trainer.temperature import LearnedTemperature, first_temperatures
 from trainer.towers import TextTower, build_image_tower
 
 if TYPE_CHECKING:
@@ -41,6 +40,15 @@ class Tangents(NamedTuple):
     part_images: Tensor  # (p, dim)
     query_images: Tensor  # (q, dim); (0, dim) where no loss needs them
     texts: Tensor  # (distinct texts, dim)
+
+
+class Asked(NamedTuple):
+    """The queries of some images."""
+
+    text: Tensor  # (q,) rows of the states
+    owner: Tensor  # (q,)
+    slot: Tensor  # (q,) owner * slots + its place among the owner's queries
+    slots: int
 
 
 class DualEncoder(nn.Module):
@@ -109,8 +117,8 @@ class DualEncoder(nn.Module):
             self.curvature_bounds = (section.curvature / span, section.curvature * span)
         self.temperatures = nn.ModuleDict(
             {
-                name: _Temperature(start, objective.contrast, curved=self._curved)
-                for name, start in _temperatures(objective).items()
+                name: LearnedTemperature(start, objective.contrast, curved=self._curved)
+                for name, start in first_temperatures(objective).items()
             }
         )
 
@@ -183,9 +191,9 @@ class DualEncoder(nn.Module):
         for temperature in self._learned_temperatures().values():
             temperature.log_scale.clamp_(max=MAX_LOG_SCALE)
 
-    def _learned_temperatures(self) -> "dict[str, _Temperature]":
+    def _learned_temperatures(self) -> dict[str, LearnedTemperature]:
         named = self.temperatures.items()
-        return {name: module for name, module in named if isinstance(module, _Temperature)}
+        return {name: module for name, module in named if isinstance(module, LearnedTemperature)}
 
     def image_tangents(self, feature: Tensor) -> Tensor:
         """Tangents, ``(n, dim)``, of features of the image tower."""
@@ -220,28 +228,45 @@ class DualEncoder(nn.Module):
             images: ``(n + p, 3, side, side)`` augmented and normalised wholes and parts; or what
                 the frozen image tower gave for them, its patches of the wholes alone.
         """
-        n = len(batch)
+        states = self.text_tower(*batch.tokens)
+        links = batch.links
+        asked = Asked(links.query_text, links.query_owner, batch.query_slot, batch.query_slots)
+        return Tangents(*self.visual(images, len(batch), states, asked), self.textual(states))
+
+    def visual(
+        self, images: Tensor | Seen, wholes: int, states: Tensor, asked: Asked
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tangents of wholes, of parts and of queries' visual nodes, in float32.
+
+        Args:
+            images: As for `forward`.
+            wholes: How many come first; the others are parts.
+            states: What the text tower gives, ``(texts, width)``.
+            asked: Queries of these wholes.
+        """
+        exact = self.image_proj.weight.dtype
         if isinstance(images, Seen):  # stored in half precision
-            seen = Seen(*(kept.float() for kept in images))
+            seen = Seen(*(kept.to(exact) for kept in images))
         else:
             seen = self.image_tower(images)
-        states = self.text_tower(*batch.tokens)
-        visual = [seen.feature]
+        found = [seen.feature]
         if self.objective.needs_visual_nodes and self.pooling is not None:
+            patches = seen.patches[:wholes]
             if self.objective.needs_pooling:
-                queries = states[batch.links.query_text]
-                found = self.pooling(seen.patches[:n], queries, batch.query_slot, batch.query_slots)
+                nodes = self.pooling(patches, states[asked.text], asked.slot, asked.slots)
             else:
-                found = seen.patches[:n].mean(1)[batch.links.query_owner]
-            visual.append(self.node_proj(found))
+                nodes = patches.mean(1)[asked.owner]
+            found.append(self.node_proj(nodes))
         # From here on in the weights' float32: a lift multiplies what bfloat16 would round off.
-        exact = self.image_proj.weight.dtype
+        with torch.autocast(seen.feature.device.type, enabled=False):
+            tangents = self.image_tangents(torch.cat([feature.to(exact) for feature in found]))
+        images, parts, queries = tangents.tensor_split((wholes, len(seen.feature)))
+        return images, parts, queries
+
+    def textual(self, states: Tensor) -> Tensor:
+        """Tangents of states, in float32 whatever the tower computed in."""
         with torch.autocast(states.device.type, enabled=False):
-            features = torch.cat([feature.to(exact) for feature in visual])
-            tangents = self.image_tangents(features)
-            texts = self.text_tangents(states.to(exact))
-        wholes, parts, queries = tangents.tensor_split((n, len(seen.feature)))
-        return Tangents(wholes, parts, queries, texts)
+            return self.text_tangents(states.to(self.text_proj.weight.dtype))
 
     def nodes(self, tangents: Tangents, links: Links) -> Nodes:
         """Every point by its index."""
@@ -265,30 +290,3 @@ class DualEncoder(nn.Module):
             query_weight=links.query_weight,
             query_has_parent=links.query_has_parent,
         )
-
-
-class _Temperature(nn.Module):
-    """A learned inverse temperature, and for the sigmoid loss a bias."""
-
-    def __init__(self, start: float, contrast: str, *, curved: bool) -> None:
-        super().__init__()
-        if contrast == "sigmoid":
-            start = 10.0  # SigLIP's; its bias of -10 puts a cosine of 1 at the logit 0,
-        self.log_scale = nn.Parameter(torch.tensor(math.log(start)))
-        self.bias: nn.Parameter | None = None
-        if contrast == "sigmoid":  # where a distance of 0 is by itself
-            self.bias = nn.Parameter(torch.tensor(0.0 if curved else -10.0))
-
-    def forward(self) -> Temperature:
-        """With gradient."""
-        return Temperature(self.log_scale.exp(), self.bias)
-
-
-def _temperatures(objective: Objective) -> dict[str, float]:
-    """The inverse temperatures that a system learns, and where they start (CLIP; UNCHA)."""
-    names = {"whole": 1 / 0.07}
-    if isinstance(objective, ClipObjective) and objective.needs_queries:
-        names |= {"part": 1 / 0.07}
-    if isinstance(objective, WholePart):
-        names |= {"part": 1 / 0.05, "cross": 1 / 0.06}
-    return names

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -16,13 +16,14 @@ from trainer.checkpoint import BEST, Checkpoint, newest, path_of, tensors_of
 from trainer.config import Recipe, difference
 from trainer.data.batch import Batch
 from trainer.data.loader import Schedule, load_batches
-from trainer.distributed import World, agree, exchange, first_says, join, spread
+from trainer.distributed import World, agree, exchange, first_says, join
 from trainer.health.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
 from trainer.opening import Data, open_data, open_device
 from trainer.optim import build_optimizer, learning_rate
 from trainer.record import Record
 from trainer.saver import Saver
+from trainer.speed import ready
 from trainer.start.begin import begin
 from trainer.step import StepResult, Training, evaluate, train_step
 from trainer.storage import storage_errors, write_json
@@ -71,8 +72,7 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
     training = Training(recipe, model, model, optimizer, world)
     started = begin(training, before)
     data = open_data(training, device, console)
-    if world.size > 1:
-        training = replace(training, spread=spread(model, device))
+    training = ready(training, device)
     _announce(console, training, data, device, started.step)
     doubts = (*data.doubts(started.position), *recipe.doubts())
     for told in (*started.told, *(f"[yellow]{doubt}[/]" for doubt in doubts)):
@@ -160,11 +160,17 @@ def _take(run: Run, batch: Batch, step: int) -> tuple[StepResult, bool]:
 
 
 def _evaluate(run: Run, step: int) -> Mapping[str, float]:
-    """Held-out figures, which the first process alone takes."""
-    if not run.training.world.leads:
+    """Held-out figures, which the first process alone takes.
+
+    Where processes share weights all do it, as none can run a layer by itself.
+    """
+    world = run.training.world
+    if not (world.leads or run.training.recipe.speed.shard):
         return {}
     held_out = load_batches(run.data.val_dataset, run.data.val, workers=0)
     evaluation = evaluate(run.training, held_out, run.device)
+    if not world.leads:
+        return {}
     run.record.evaluation(step, evaluation)
     return evaluation.numbers
 

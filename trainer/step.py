@@ -1,7 +1,9 @@
 """One optimizer step, and one pass over held-out data."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +17,14 @@ from trainer.config import Recipe
 from trainer.data.augment import augment, to_float
 from trainer.data.batch import Batch, Seen
 from trainer.distributed import Shares, World, gather
+from trainer.gradients import average, limit, total_norm
 from trainer.health.attention import Glance, glance, watched
 from trainer.health.measure import measure, radii
-from trainer.model import DualEncoder
+from trainer.micro import cut, encode, sow, take_back
+from trainer.model import DualEncoder, Tangents
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
-from trainer.sections import DataSection
+from trainer.sections import Channels, DataSection
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,25 @@ class Training:
     world: World
 
 
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 matrices keep its digits, whatever the process asks for elsewhere.
+
+    TF32 leaves 10 bits of a cosine, from which distances are taken. The way back has the same
+    products, and so a whole step is within; towers in bfloat16 do not lose by it.
+    """
+    products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    asked = [product.fp32_precision for product in products]
+    torch.set_float32_matmul_precision("highest")  # sets both, and what older code looks at
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("high" if "tf32" in asked else "highest")
+        for product, precision in zip(products, asked, strict=True):
+            product.fp32_precision = precision
+
+
+@exact_products()
 def train_step(
     training: Training, batch: Batch, shares: Shares, generator: torch.Generator
 ) -> StepResult:
@@ -51,6 +74,12 @@ def train_step(
 
     A step that is not taken leaves weights, the optimizer's state and the running statistics of
     batch norms as they were; the gradients stay for whoever asks what went wrong.
+
+    Args:
+        training: Model, optimizer and recipe.
+        batch: This process's share, on the device.
+        shares: How the shares of all processes make one batch.
+        generator: Of the device. All that is random follows from its seed.
     """
     recipe, model = training.recipe, training.model
     training.optimizer.zero_grad(set_to_none=True)
@@ -58,35 +87,94 @@ def train_step(
     if not isinstance(images, Seen):
         images = normalise(augment(images, recipe.augment, generator), recipe.data)
     statistics = [buffer.clone() for buffer in model.buffers()]
-    terms, nodes = losses(training, batch, images, shares)
-    (terms["loss"] + model.anchor()).backward()
-    gradients = [value.grad for value in model.parameters() if value.grad is not None]
-    grad_norm = nn.utils.get_total_norm(gradients)
+    terms, nodes = backward(training, batch, images, shares, generator.initial_seed())
+    grad_norm = total_norm(model)
     taken = bool(grad_norm.isfinite())  # the step's one wait for the device
     if taken:
-        limit = recipe.optim.max_grad_norm
-        nn.utils.clip_grads_with_norm_(model.parameters(), limit, grad_norm)
+        limit(model, recipe.optim.max_grad_norm, grad_norm)
         training.optimizer.step()
         model.clamp_scalars()
     else:
-        for buffer, before in zip(model.buffers(), statistics, strict=True):
-            buffer.copy_(before)
+        _restore(model, statistics)
     detached = {name: term.detach() for name, term in terms.items()}
     return StepResult(detached, nodes, grad_norm, taken)
+
+
+def backward(
+    training: Training, batch: Batch, images: Tensor | Seen, shares: Shares, seed: int
+) -> tuple[dict[str, Tensor], Nodes]:
+    """Leave the gradients of the whole batch's loss, and return what `losses` does.
+
+    Args:
+        training: Model, recipe and processes; gradients that were there are added to.
+        batch: This process's share, on the device.
+        images: Augmented and normalised, or stored features.
+        shares: How the shares of all processes make one batch.
+        seed: What the towers draw follows from it.
+    """
+    recipe, model, world = training.recipe, training.model, training.world
+    if recipe.speed.micro_batch:
+        pieces = cut(batch, shares, recipe.speed.micro_batch)
+        rounding = partial(_rounding, training, batch)
+        states, found = encode(model, batch, images, pieces, rounding, seed)
+        leaves = Tangents(*(kind.requires_grad_() for kind in found))
+        terms, nodes = _objective(training, leaves, shares)
+        (terms["loss"] + model.anchor()).backward()
+        above = Tangents(*(_gradient(kind) for kind in leaves))
+        take_back(model, batch, images, pieces, rounding, seed, states, above)
+    else:
+        sow(seed)
+        terms, nodes = losses(training, batch, images, shares)
+        counted = [buffer.clone() for buffer in model.buffers()]
+        (terms["loss"] + model.anchor()).backward()
+        if recipe.speed.checkpointing:  # layers that ran again have counted the batch again
+            _restore(model, counted)
+    if world.size > 1 and training.spread is model:
+        average(model, world)
+    return terms, nodes
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+
+def _restore(model: nn.Module, statistics: list[Tensor]) -> None:
+    for buffer, before in zip(model.buffers(), statistics, strict=True):
+        buffer.copy_(before)
 
 
 def losses(
     training: Training, batch: Batch, images: Tensor | Seen, shares: Shares
 ) -> tuple[dict[str, Tensor], Nodes]:
-    """Every term of the objective over all processes' pictures, and the nodes it was taken of."""
-    device, recipe = batch.tokens[0].device, training.recipe
-    with torch.autocast(device.type, torch.bfloat16, enabled=recipe.optim.precision == "bf16"):
-        tangents = training.spread(batch, images)
+    """Every term of the objective over all processes' pictures, and the nodes it was taken of.
+
+    Where no graph is kept, the towers see the batch in pieces, if the recipe has any.
+    """
+    samples = training.recipe.speed.micro_batch
+    if samples and not torch.is_grad_enabled():
+        pieces, rounding = cut(batch, shares, samples), partial(_rounding, training, batch)
+        _, tangents = encode(training.model, batch, images, pieces, rounding, seed=0)
+    else:
+        with _rounding(training, batch):
+            tangents = training.spread(batch, images)
+    return _objective(training, tangents, shares)
+
+
+def _rounding(training: Training, batch: Batch) -> torch.autocast:
+    """The context of the towers."""
+    enabled = training.recipe.optim.precision == "bf16"
+    return torch.autocast(batch.tokens[0].device.type, torch.bfloat16, enabled=enabled)
+
+
+def _objective(
+    training: Training, tangents: Tangents, shares: Shares
+) -> tuple[dict[str, Tensor], Nodes]:
+    device = tangents.images.device
     # Distances lose digits in bfloat16 that no scale gives back.
     with torch.autocast(device.type, enabled=False):
         everyone = gather(tangents, shares, training.world)
         nodes = training.model.nodes(everyone, shares.links.to(device))
-        terms = loss_terms(nodes, training.model.scalars(), recipe.objective)
+        terms = loss_terms(nodes, training.model.scalars(), training.recipe.objective)
     return terms, nodes
 
 
@@ -101,6 +189,7 @@ class Evaluation:
 
 
 @torch.no_grad()
+@exact_products()
 def evaluate(training: Training, batches: Iterable[Batch], device: torch.device) -> Evaluation:
     """Losses and retrieval of held-out batches, with running statistics and no augmentation.
 
@@ -128,7 +217,7 @@ def evaluate(training: Training, batches: Iterable[Batch], device: torch.device)
             images = batch.pictures
             if not isinstance(images, Seen):
                 images = normalise(to_float(images), training.recipe.data)
-            terms, nodes = losses(alone, batch, images, Shares((), batch.links, stop=False))
+            terms, nodes = losses(alone, batch, images, Shares((), loaded.links, loaded.links))
             collected.append(
                 {name: float(value) for name, value in (terms | measure(model, nodes)).items()}
             )
@@ -155,9 +244,14 @@ def _joined(rows: Sequence[dict[str, Tensor]]) -> dict[str, npt.NDArray[np.float
 
 def normalise(images: Tensor, options: DataSection) -> Tensor:
     """Pictures within [0, 1] by the mean and deviation that the bundle will name, in place."""
-    mean = images.new_tensor(options.mean).view(1, 3, 1, 1)
-    deviation = images.new_tensor(options.std).view(1, 3, 1, 1)
+    mean, deviation = _channels(options.mean, images.device), _channels(options.std, images.device)
     return images.sub_(mean).div_(deviation)
+
+
+@cache
+def _channels(values: Channels, device: torch.device) -> Tensor:
+    """A value for each channel; made once, as the host waits while it is brought to the device."""
+    return torch.tensor(values, device=device).view(1, 3, 1, 1)
 
 
 def _recalls(

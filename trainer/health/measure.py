@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from core import lorentz
 from core.lorentz import MIN_RADIUS
@@ -48,11 +49,15 @@ def measure(model: DualEncoder, nodes: Nodes) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def gradients(model: DualEncoder) -> dict[str, Tensor]:
-    """Norm of each trained tower's gradient in the last step, after clipping."""
+    """Norm of each trained tower's gradient in the last step, after clipping.
+
+    Not of towers that processes share, of which none has the whole gradient.
+    """
     towers = {"image_tower": model.image_tower, "text_tower": model.text_tower}
     found = {
         name: [value.grad for value in tower.parameters() if value.grad is not None]
         for name, tower in towers.items()
+        if not any(isinstance(value, DTensor) for value in tower.parameters())
     }
     return {
         f"health/gradient_{name}": nn.utils.get_total_norm(values)
@@ -62,8 +67,15 @@ def gradients(model: DualEncoder) -> dict[str, Tensor]:
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold an inf or a nan; one wait for the device."""
-    floating = {name: value for name, value in tensors.items() if value.is_floating_point()}
+    """Names of the tensors that hold an inf or a nan; one wait for the device.
+
+    Of tensors that processes share, this one's share is looked at.
+    """
+    floating = {
+        name: value.to_local() if isinstance(value, DTensor) else value
+        for name, value in tensors.items()
+        if value.is_floating_point()
+    }
     if not floating:
         return []
     finite = torch.stack([value.detach().isfinite().all() for value in floating.values()])

@@ -6,6 +6,7 @@ import open_clip.transformer
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from trainer.sections import TextTower as TextSection
 
@@ -36,6 +37,9 @@ class TextTower(nn.Module):
         )
         if section.init == "hf":
             _start_as_hugging_face(self.transformer)
+        layers = self.transformer.transformer
+        layers.resblocks = nn.ModuleList(_Block(block) for block in layers.resblocks)
+        self._recomputes = False
         self.width = section.width
         self.context_length = section.context_length
 
@@ -52,9 +56,11 @@ class TextTower(nn.Module):
             [positions[: group.shape[1]].repeat(group.shape[0], 1) for group in groups]
         )
         shapes = [(group.shape[0], group.shape[1]) for group in groups]
-        for block in tower.transformer.resblocks:
-            x = x + _causal_attention(block.attn, block.ln_1(x), shapes)
-            x = x + block.mlp(block.ln_2(x))
+        for block in self.blocks:
+            if self._recomputes:
+                x = checkpoint(block, x, shapes, use_reentrant=False)
+            else:
+                x = block(x, shapes)
         sizes = [texts * length for texts, length in shapes]
         ends = [
             part.unflatten(0, shape)[
@@ -64,6 +70,20 @@ class TextTower(nn.Module):
         ]
         state: Tensor = tower.ln_final(torch.cat(ends))
         return state
+
+    @property
+    def blocks(self) -> "list[_Block]":
+        """The layers, the first one first."""
+        return list(self.transformer.transformer.resblocks)
+
+    def recompute(self) -> None:
+        """From now on keep what goes into each layer, and run it again on the way back."""
+        self._recomputes = True
+
+    def compile_layers(self) -> None:
+        """Compile what works on single tokens; how many there are may change from call to call."""
+        for block in self.blocks:
+            block.compile_halves()
 
 
 _ACTIVATIONS = {"gelu": nn.GELU, "quick_gelu": open_clip.transformer.QuickGELU}
@@ -84,12 +104,42 @@ def _start_as_hugging_face(tower: open_clip.transformer.TextTransformer) -> None
         nn.init.zeros_(block.mlp.c_proj.bias)
 
 
-def _causal_attention(
-    attention: nn.MultiheadAttention, x: Tensor, shapes: Sequence[tuple[int, int]]
-) -> Tensor:
-    """What the attention gives for the tokens of all groups, ``(tokens, width)``."""
-    heads = attention.num_heads
-    mapped = functional.linear(x, attention.in_proj_weight, attention.in_proj_bias)
+class _Block(nn.Module):
+    """A layer of the transformer over the tokens of all texts; its parts are open_clip's.
+
+    The halves before and after the attention know nothing of texts, only of tokens.
+    """
+
+    def __init__(self, block: open_clip.transformer.ResidualAttentionBlock) -> None:
+        super().__init__()
+        self.ln_1, self.attn, self.ln_2, self.mlp = block.ln_1, block.attn, block.ln_2, block.mlp
+        self._halves = _before_attention, _after_attention
+
+    def forward(self, x: Tensor, shapes: Sequence[tuple[int, int]]) -> Tensor:
+        """The tokens ``(tokens, width)`` of groups of ``(texts, length)``, one layer on."""
+        before, after = self._halves
+        return after(self, x, _causal_attention(before(self, x), shapes, self.attn.num_heads))
+
+    def compile_halves(self) -> None:
+        """Leave the attention as it is: each new set of lengths would be compiled anew."""
+        before, after = self._halves
+        self._halves = torch.compile(before, dynamic=True), torch.compile(after, dynamic=True)
+
+
+def _before_attention(block: _Block, x: Tensor) -> Tensor:
+    """Queries, keys and values of each token, ``(tokens, 3 * width)``."""
+    attention = block.attn
+    return functional.linear(block.ln_1(x), attention.in_proj_weight, attention.in_proj_bias)
+
+
+def _after_attention(block: _Block, x: Tensor, attended: Tensor) -> Tensor:
+    x = x + block.attn.out_proj(attended)
+    moved: Tensor = x + block.mlp(block.ln_2(x))
+    return moved
+
+
+def _causal_attention(mapped: Tensor, shapes: Sequence[tuple[int, int]], heads: int) -> Tensor:
+    """What each token finds in those of its text up to itself, ``(tokens, width)``."""
     attended = []
     for part, shape in zip(
         mapped.split([texts * length for texts, length in shapes]), shapes, strict=True
@@ -97,5 +147,4 @@ def _causal_attention(
         query, key, value = part.view(*shape, 3, heads, -1).permute(2, 0, 3, 1, 4)
         out = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         attended.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
-    projected: Tensor = attention.out_proj(torch.cat(attended))
-    return projected
+    return torch.cat(attended)
