@@ -8,6 +8,8 @@ A run is split after it has been loaded, and its state comes together to be save
 that checkpoints know nothing of processes.
 """
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.distributed import get_rank
@@ -36,6 +38,8 @@ def shard(
         world: All processes.
         rounded: Whether weights come together in bfloat16; gradients are averaged in float32.
     """
+    # Nothing here adds in place to what a tower gives.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     names = {parameter: name for name, parameter in model.named_parameters()}
     mesh = init_device_mesh(device.type, (world.size,))
     policy = (
