@@ -124,6 +124,8 @@ def resize(image: Image.Image, side: int, preprocess: Preprocess) -> Pixels:
     Bicubic, with a kernel that widens when the image shrinks.
     """
     width, height = image.size
+    if width == height == side:
+        return np.asarray(image)
     bicubic = Image.Resampling.BICUBIC
     if preprocess == "retrieval":
         return np.asarray(image.resize((side, side), bicubic))

@@ -32,7 +32,8 @@ from core.errors import BundleError, DataError, ParityError
 from core.image import ImageSpec, normalise
 from core.text import TextSpec, Tokenizer
 from trainer.checkpoint import Checkpoint, load_model
-from trainer.data.batch import Decoded, decode_sample
+from trainer.data.batch import Decoded
+from trainer.data.decode import decode_sample
 from trainer.data.loader import validation_rows
 from trainer.data.shards import find_shards, index_shards
 from trainer.model import DualEncoder

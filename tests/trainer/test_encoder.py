@@ -18,7 +18,7 @@ from core.image import Pixels
 from core.spaces import Lorentz
 from trainer.checkpoint import find, path_of
 from trainer.config import Recipe
-from trainer.data.batch import decode_sample
+from trainer.data.decode import decode_sample
 from trainer.data.loader import validation_rows
 from trainer.data.shards import find_shards, index_shards
 from trainer.encoder import CheckpointEncoder, open_checkpoint

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
-from core.errors import DataError, ImageError
 from core.queries import build_queries
 from core.text import Tokenizer
-from trainer.data.pictures import pictures
-from trainer.data.shards import ShardIndex, read_sample
 from trainer.features.store import Features
 from trainer.sections import DataSection
 
@@ -53,9 +51,11 @@ class Links:
 
     def to(self, device: torch.device) -> "Links":
         """The same links on a device."""
-        return Links(
-            *(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self))
-        )
+        return self.each(lambda kept: kept.to(device, non_blocking=True))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Links":
+        """The same links, something done to each tensor."""
+        return Links(*(change(getattr(self, field.name)) for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,23 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
+        return self.each(lambda kept: kept.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """The same batch where a GPU can fetch it by itself; PyTorch's loader asks for it so."""
+        return self.each(Tensor.pin_memory)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same batch, something done to each tensor."""
         pictures = self.pictures
         return replace(
             self,
-            pictures=Seen(*(kept.to(device, non_blocking=True) for kept in pictures))
+            pictures=Seen(*map(change, pictures))
             if isinstance(pictures, Seen)
-            else pictures.to(device, non_blocking=True),
-            tokens=tuple(group.to(device, non_blocking=True) for group in self.tokens),
-            links=self.links.to(device),
-            query_slot=self.query_slot.to(device, non_blocking=True),
+            else change(pictures),
+            tokens=tuple(map(change, self.tokens)),
+            links=self.links.each(change),
+            query_slot=change(self.query_slot),
         )
 
 
@@ -110,48 +118,6 @@ class Decoded:
     phrases: list[str]
     names: list[str]
     patches: npt.NDArray[np.float16] | None = None  # (patches, patch_width)
-
-
-def decode_sample(
-    index: ShardIndex,
-    number: int,
-    options: DataSection,
-    rng: np.random.Generator,
-    features: Features | None = None,
-) -> Decoded:
-    """Read and decode one sample, taking a random subset of its parts before decoding them.
-
-    Args:
-        index: Where it lies.
-        number: Its row there.
-        options: Sizes, and how many parts.
-        rng: Draws the parts.
-        features: Of these shards; with them no picture is read.
-
-    Raises:
-        DataError: The caption is empty, or a member is missing or unreadable.
-    """
-    sample = read_sample(index, number, pictures=features is None)
-    where = f"{index.shards[index.shard[number]]}: sample {sample.key}"
-    if not sample.text:
-        raise DataError(f"{where}: empty caption")
-    chosen: Sequence[int] = range(len(sample.parts))
-    if len(chosen) > options.max_parts:
-        chosen = sorted(rng.choice(len(chosen), options.max_parts, replace=False).tolist())
-    chosen = [part for part in chosen if sample.parts[part].text]
-    taken = [sample.parts[part] for part in chosen]
-    found: list[Picture]
-    patches = None
-    try:
-        if features is None:
-            found = pictures(sample, taken, options)
-        else:
-            found, patches = features.of(number, chosen)
-    except ImageError as error:
-        raise DataError(f"{where}: unreadable image: {error}") from error
-    phrases = [part.text for part in taken]
-    names = [part.name or part.text for part in taken]
-    return Decoded(found[0], sample.text, found[1:], phrases, names, patches)
 
 
 def collate(
@@ -203,11 +169,26 @@ def collate(
 def _stack(samples: Sequence[Decoded]) -> Tensor | Seen:
     """The wholes, then the parts."""
     wholes = [sample.image for sample in samples]
-    stacked = torch.from_numpy(
-        np.stack([*wholes, *(part for sample in samples for part in sample.parts)])
-    )
+    stacked = _joined([*wholes, *(part for sample in samples for part in sample.parts)])
     patches = [sample.patches for sample in samples if sample.patches is not None]
-    return Seen(stacked, torch.from_numpy(np.stack(patches))) if patches else stacked
+    return Seen(stacked, _joined(patches)) if patches else stacked
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> Tensor:
+    """Arrays behind each other; of a loader process, where the training process finds them.
+
+    Copied there afterwards, hundreds of megabytes would be written twice.
+    """
+    shape = (len(arrays), *arrays[0].shape)
+    like = torch.from_numpy(np.empty(0, arrays[0].dtype))
+    if get_worker_info() is None:
+        joined = like.new_empty(shape)
+    else:
+        size = arrays[0].nbytes * len(arrays)
+        shared = torch.UntypedStorage._new_shared(size)  # noqa: SLF001 - as torch's own collate
+        joined = like.set_(shared).view(shape)
+    np.stack(arrays, out=joined.numpy())
+    return joined
 
 
 class _Queries(NamedTuple):

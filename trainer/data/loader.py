@@ -12,11 +12,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from core.errors import DataError, Hyper3Error
 from core.text import TextSpec, Tokenizer
-from trainer.data.batch import Batch, collate, decode_sample, without_samples
+from trainer.data.batch import Batch, collate, without_samples
+from trainer.data.decode import decode_sample
 from trainer.data.order import epoch_order
 from trainer.data.shards import ShardIndex
 from trainer.features.store import Features
 from trainer.sections import DataSection
+
+_AHEAD = 2
+"""Batches of each worker: one being made, one waiting. Of the paper's size each takes 330 MB."""
 
 
 class BatchDataset(Dataset["Batch | Hyper3Error"]):
@@ -104,11 +108,21 @@ class Schedule:
 
 
 def load_batches(
-    dataset: BatchDataset, schedule: Schedule | Sequence[tuple[int, list[int]]], workers: int
+    dataset: BatchDataset,
+    schedule: Schedule | Sequence[tuple[int, list[int]]],
+    workers: int,
+    *,
+    pinned: bool = False,
 ) -> Generator[Batch, None, None]:
     """Batches in the order of the schedule, made by worker processes ahead of time.
 
     Close the iterator when it is left early, so that the workers end.
+
+    Args:
+        dataset: Makes them.
+        schedule: Says of which samples each is made.
+        workers: Processes; 0 makes each batch when it is asked for.
+        pinned: Whether they are put where a GPU can fetch them while it computes.
 
     Raises:
         Hyper3Error: What stopped a worker.
@@ -118,7 +132,8 @@ def load_batches(
         batch_size=None,
         sampler=schedule,
         num_workers=workers,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=_AHEAD if workers else None,
+        pin_memory=pinned,
         worker_init_fn=_leave_signals_to_the_loop,
         collate_fn=_as_it_is,
     )
