@@ -39,7 +39,7 @@ class Piece:
 
 
 def cut(batch: Batch, shares: Shares, samples: int) -> list[Piece]:
-    """Pieces of at most ``samples`` samples, and as many shares of the texts' tokens.
+    """Pieces of ``samples`` samples, the last one of fewer, and as many of the texts' tokens.
 
     Every process has as many pieces as the one with the most, so that those that share weights
     meet in each of their passes.
@@ -47,7 +47,7 @@ def cut(batch: Batch, shares: Shares, samples: int) -> list[Piece]:
     images = len(shares.own.caption)
     most = max([size.images for size in shares.sizes] or [images])
     count = max(-(-most // samples), 1)
-    bounds = [images * number // count for number in range(count + 1)]
+    bounds = [min(number * samples, images) for number in range(count + 1)]
     return [
         Piece(wholes, parts, queries, texts, _tokens(batch.tokens, texts))
         for wholes, parts, queries, texts in zip(

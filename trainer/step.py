@@ -26,6 +26,9 @@ from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
 from trainer.sections import Channels, DataSection
 
+_WITHOUT_GRAPH = 4
+"""How many times as many samples pass a tower at once where no layer's outputs are kept."""
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -152,7 +155,8 @@ def losses(
     """
     samples = training.recipe.speed.micro_batch
     if samples and not torch.is_grad_enabled():
-        pieces, rounding = cut(batch, shares, samples), partial(_rounding, training, batch)
+        pieces = cut(batch, shares, _WITHOUT_GRAPH * samples)
+        rounding = partial(_rounding, training, batch)
         _, tangents = encode(training.model, batch, images, pieces, rounding, seed=0)
     else:
         with _rounding(training, batch):
