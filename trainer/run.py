@@ -114,7 +114,9 @@ def _loop(run: Run, first: int) -> Path:
     )  # fmt: skip
     step, bad = first, 0  # bad steps in a row
     eval_due = save_due = False  # put off while the steps are bad
-    with closing(load_batches(data.dataset, schedule, recipe.data.workers)) as batches:
+    pinned = run.device.type == "cuda"
+    made = load_batches(data.dataset, schedule, recipe.data.workers, pinned=pinned)
+    with closing(made) as batches:
         for batch in run.record.waiting(batches):
             result, stop = _take(run, batch, step)
             step += 1
