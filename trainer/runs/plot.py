@@ -69,8 +69,8 @@ def names(folders: Sequence[Path]) -> list[str]:
     if len(paths) == 1:
         return ["/".join(paths[0][-2:])]
     own = [path[_alike(paths) :] for path in paths]
-    tail = _alike([path[::-1] for path in own])
-    return ["/".join(path[: len(path) - tail]) or path[-1] for path in own]
+    tail = min(_alike([path[::-1] for path in own]), min(map(len, own)) - 1)
+    return ["/".join(path[: len(path) - tail]) for path in own]
 
 
 def _alike(paths: Sequence[Sequence[str]]) -> int:
