@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from core.errors import ConfigError, DataError
 from core.lock import take_lock
 from trainer.commands.runs import app
-from trainer.runs.curves import Run, panels, smoothed
+from trainer.runs.curves import panels, smoothed
 from trainer.runs.find import named_runs, runs_below
 from trainer.runs.listing import Listed, list_runs
-from trainer.runs.plot import names, plot_runs
+from trainer.runs.named import legend, names, read_runs
+from trainer.runs.plot import plot_runs
 from trainer.runs.reports import read_reports
 
 
@@ -161,7 +162,7 @@ def test_listing_hundreds_of_reports_takes_no_time(tmp_path: Path) -> None:
 def test_runs_over_one_another_are_drawn_in_every_panel_that_has_their_figures(
     tmp_path: Path,
 ) -> None:
-    runs = [Run(name, read_reports(write_run(tmp_path / name))) for name in ("a", "b")]
+    runs = read_runs([write_run(tmp_path / name) for name in ("a", "b")])
     found = {panel.title: panel for panel in panels(runs)}
     assert set(found) == {
         "loss", "R@1 text to image, held out, %", "mean radius of images", "learning rate",
@@ -219,3 +220,9 @@ def test_a_plot_of_nothing_or_as_something_else_is_refused(tmp_path: Path) -> No
 )
 def test_runs_are_named_by_what_tells_them_apart(folders: list[str], expected: list[str]) -> None:
     assert names([Path(os.sep, *folder.split("/")) for folder in folders]) == expected
+
+
+def test_seeds_of_a_system_are_drawn_alike_beside_other_systems() -> None:
+    assert legend(["a/seed-0", "a/seed-1", "b/seed-0"]) == ["a (2 runs)", "a (2 runs)", "b/seed-0"]
+    assert legend(["seed-0", "seed-1"]) == ["seed-0", "seed-1"]
+    assert legend(["a/seed-0", "a/seed-1"]) == ["a/seed-0", "a/seed-1"]

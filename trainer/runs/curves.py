@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainer.runs.named import Run
 from trainer.runs.reports import Reports
 
 _WINDOWS = 40  # of smoothing, in a curve
-_COLOURS = 8  # that are told apart
 
 KINDS = {
     "image": "images",
@@ -53,14 +53,6 @@ class Panel:
         return self.title == "loss" and 0 < 20 * min(values) < max(values)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run by the name it has beside the others."""
-
-    name: str
-    reports: Reports
-
-
 def panels(runs: Sequence[Run]) -> list[Panel]:
     """Every panel that some run has figures for; a colour is a run's, where there are several."""
     is_one = len(runs) == 1
@@ -82,12 +74,8 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
 def _panel(
     runs: Sequence[Run], title: str, name: str, *, factor: float = 1, from_zero: bool = False
 ) -> Panel:
-    """One figure of every run; when all colours are taken, the next stroke begins."""
-    lines = [
-        line
-        for number, run in enumerate(runs)
-        for line in _lines(run.reports, name, (number % _COLOURS, number // _COLOURS), "", factor)
-    ]
+    """One figure of every run."""
+    lines = [line for run in runs for line in _lines(run.reports, name, run.look, "", factor)]
     return Panel(title, tuple(lines), from_zero=from_zero)
 
 
