@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from core.bundle import TOKENIZER
 from core.errors import ConfigError
 from core.text import TextSpec
 from trainer.checkpoint import Position
@@ -20,8 +21,6 @@ from trainer.features.precompute import Used, stored_features
 from trainer.features.store import Features
 from trainer.step import Training
 from trainer.vocabulary import write_tokenizer
-
-TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,9 @@ def _loop(run: Run, first: int) -> Path:
             figures = _evaluate(run, step) if eval_due and data.val else {}
             save_due |= first_says(world, claim=saver.note(step, figures))
             if save_due:
-                tensors = tensors_of(training.model, training.optimizer)
-                saver.save(data.position(step, schedule), tensors, figures)
+                with run.record.saving():
+                    tensors = tensors_of(training.model, training.optimizer)
+                    saver.save(data.position(step, schedule), tensors, figures)
             if last:
                 saver.wait()
                 agree(world, step=step)  # nobody leaves before it is written

@@ -294,6 +294,26 @@ def test_a_torn_checkpoint_is_skipped_with_a_warning_for_the_one_before(
     assert names == {"00000001", "00000002", "00000003"}
 
 
+def test_a_checkpoint_whose_state_is_nonsense_is_none(recipe: Recipe, steps: Steps) -> None:
+    path = checkpoint.write(recipe.folder, steps.take(), recipe, copied(steps.tensors), {})
+    for nonsense in ("[]", '{"files": []}', "{", '{"files": {"x": 1}}', '{"files": {}}'):
+        (path / checkpoint.STATE).write_text(nonsense)
+        with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+            checkpoint.read(path)
+        assert checkpoint.held_out(path) == {}
+
+
+def test_the_checkpoint_just_written_stays_beside_newer_ones_that_are_torn(
+    run: Callable[..., Recipe], steps: Steps
+) -> None:
+    recipe = run(keep=1)
+    for other in ("00000020", "0notours"):
+        (recipe.folder / "checkpoints" / other).mkdir(parents=True)
+    save(recipe, steps, [None, None])
+    assert checkpoint.find(recipe.folder).step == 2
+    assert (recipe.folder / "checkpoints" / "0notours").exists()
+
+
 def test_a_checkpoint_says_where_the_run_is_and_what_was_held_out(
     recipe: Recipe, steps: Steps
 ) -> None:

@@ -2,12 +2,8 @@
 
 import json
 import multiprocessing
-import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from io import StringIO
@@ -107,28 +103,50 @@ def test_a_complete_run_is_left_as_it_is(recipe: Recipe) -> None:
     assert "nothing to do" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_torn_checkpoint_is_skipped_for_the_one_before(
-    recipe: Recipe, caplog: pytest.LogCaptureFixture
+def test_the_best_checkpoint_is_kept_beside_the_newest_and_says_what_it_is(
+    changed: Changed,
 ) -> None:
-    torn = train(recipe, quiet()) / "model.safetensors"
-    torn.write_bytes(torn.read_bytes()[:-100])
-    found = checkpoint.newest(recipe.folder)
-    assert found is not None
-    assert found.step == 3
-    assert "00000006" in caplog.text
+    recipe = changed("run", eval_every=1, save_every=4, keep=1, best="loss")
+    console = quiet()
+    train(recipe, console)
+    found = {row["step"]: row["loss"] for row in lines(recipe.folder, "val")}
+    least = min(found, key=lambda step: found[step])
+    best = checkpoint.find(recipe.folder / "best")
+    assert best.step == least
+    assert checkpoint.held_out(best.path)["loss"] == found[least]
+    assert {path.name for path in checkpoint.stored(recipe.folder)} == {best.path.name, "00000006"}
+    assert f"best: {best.path} (loss {found[least]:.4g})" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert checkpoint.find(recipe.folder).position.epoch == 1  # of three batches each
+    assert checkpoint.find(recipe.folder).position.batches == 3
+
+
+def test_a_figure_that_no_evaluation_gives_ends_the_run_at_its_first_step(
+    changed: Changed,
+) -> None:
+    recipe = changed("run", best="contrastive/locl")
+    with pytest.raises(ConfigError, match=r"run\.best 'contrastive/locl'.*contrastive/local"):
+        train(recipe, quiet())
+    assert set(losses(recipe.folder)) == {1}
+    assert checkpoint.newest(recipe.folder) is None
+
+
+def test_other_data_under_a_run_that_goes_on_are_told(changed: Changed, shards: Path) -> None:
+    train(changed("run", stop_at=2), quiet())
+    first, second = sorted(shards.glob("*.tar"))
+    first.rename(shards / "00002.tar")
+    console = quiet()
+    train(changed("run", stop_at=3), console)
+    assert "other samples than it did, or in another order" in console.file.getvalue()  # type: ignore[attr-defined]
+    second.unlink()
+    console = quiet()
+    train(changed("run", stop_at=4), console)
+    assert "data.train holds 12 samples now, not 24" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_folder_of_another_recipe_is_refused(recipe: Recipe, changed: Changed) -> None:
     train(recipe, quiet())
     with pytest.raises(CheckpointError, match=r"optim\.peak_lr"):
         train(changed("optim", peak_lr=2e-3), quiet())
-
-
-def test_old_checkpoints_are_removed(changed: Changed) -> None:
-    recipe = changed("run", save_every=1, keep=2)
-    train(recipe, quiet())
-    kept = sorted(path.name for path in (recipe.folder / "checkpoints").iterdir())
-    assert kept == ["00000005", "00000006"]
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_names_the_terms(
@@ -168,29 +186,6 @@ def test_a_full_disk_is_named_and_earlier_checkpoints_stay(recipe: Recipe, tmp_p
         assert all(checkpoint.read(path) for path in left)  # no half of a checkpoint stays
     finally:
         subprocess.run(["umount", "-l", small], check=True)
-
-
-def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
-    file = tmp_path / "recipe.toml"
-    endless = recipe.model_dump(mode="json")
-    endless["optim"] |= {"steps": 100_000}
-    endless["run"] |= {"save_every": 100_000, "eval_every": 100_000}
-    file.write_text(_toml(endless))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "core", "train", str(file)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (recipe.folder / "metrics.jsonl").exists() or not losses(recipe.folder):
-        assert time.monotonic() < deadline, process.poll()
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    saved = checkpoint.newest(recipe.folder)
-    assert saved is not None
-    assert saved.step == max(losses(recipe.folder))
 
 
 @pytest.mark.parametrize(
@@ -253,26 +248,6 @@ def test_a_bad_held_out_sample_is_left_out_and_named(
 def test_a_second_training_in_the_folder_is_refused(recipe: Recipe) -> None:
     with closing(take_lock(recipe.folder)), pytest.raises(StorageError, match="in use by another"):
         train(recipe, quiet())
-
-
-def test_the_checkpoint_just_written_is_never_removed(changed: Changed) -> None:
-    recipe = changed("run", keep=1)
-    torn = recipe.folder / "checkpoints" / "00000020"
-    torn.mkdir(parents=True)
-    (recipe.folder / "checkpoints" / "0notours").mkdir()
-    train(recipe, quiet())
-    found = checkpoint.newest(recipe.folder)
-    assert found is not None
-    assert found.step == 6
-    assert (recipe.folder / "checkpoints" / "0notours").exists()
-
-
-def test_a_checkpoint_whose_state_is_nonsense_is_skipped(recipe: Recipe) -> None:
-    state = train(recipe, quiet()) / "state.json"
-    for nonsense in ("[]", '{"files": []}', "{", '{"files": {"x": 1}}'):
-        state.write_text(nonsense)
-        with pytest.raises(CheckpointError, match="not a whole checkpoint"):
-            checkpoint.read(state.parent)
 
 
 def test_missing_shards_are_named(changed: Changed) -> None:

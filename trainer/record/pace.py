@@ -26,6 +26,7 @@ class Stretch:
 
     seconds: float = 0.0
     waited: float = 0.0  # of them, for data
+    saving: float = 0.0  # of them, for a checkpoint to be copied, and the one before written
     samples: int = 0  # of all processes
     flops: float = 0.0  # of this process
 
@@ -43,6 +44,7 @@ class Stretch:
         """Lengthen this stretch by another one."""
         self.seconds += other.seconds
         self.waited += other.waited
+        self.saving += other.saving
         self.samples += other.samples
         self.flops += other.flops
 
@@ -90,6 +92,10 @@ class Pace:
         self._now.samples += samples
         self.device = device
 
+    def saved(self, seconds: float) -> None:
+        """Note for how long the loop stood still for a checkpoint."""
+        self._now.saving += seconds
+
     def report(self) -> dict[str, float]:
         """Figures of the stretch that ends here; the next one begins."""
         self._now.seconds = time.perf_counter() - self._since
@@ -99,6 +105,7 @@ class Pace:
         return {
             "speed/samples_per_second": stretch.samples_per_second,
             "speed/share_waiting_for_data": stretch.share_waiting,
+            "speed/share_saving": stretch.saving / stretch.seconds,
             "speed/peak_memory_gib": peak_memory(self.device) / _GIB,
         } | self._flops(stretch)
 

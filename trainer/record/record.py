@@ -222,6 +222,13 @@ class Record:
         for sentence in self._watch.look(split, step, numbers):
             self._say(sentence)
 
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """The loop stands still for a checkpoint, which the next report tells."""
+        start = time.perf_counter()
+        yield
+        self._pace.saved(time.perf_counter() - start)
+
     def saved(self, path: Path, *, last: bool) -> None:
         """Name the last checkpoint; the ones between go without saying."""
         if last:
