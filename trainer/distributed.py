@@ -124,14 +124,8 @@ def first_says(world: World, *, claim: bool) -> bool:
     return bool(_all_gather(torch.tensor([int(claim)]))[0])
 
 
-def spread(model: DualEncoder, device: torch.device) -> nn.Module:
-    """The model whose gradients are averaged over all processes.
-
-    Batch norms take the statistics of the whole batch on GPUs; on CPUs, where PyTorch cannot,
-    each process has its own, and the running ones are the first's.
-    """
-    if device.type == "cuda":
-        model.image_tower = nn.SyncBatchNorm.convert_sync_batchnorm(model.image_tower)
+def spread(model: DualEncoder) -> nn.Module:
+    """The model whose gradients are averaged over all processes while they are computed."""
     # DDP would have every gradient laid out as its weight; of a class token that costs nothing.
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     # Static: each loss reaches the same weights in every step, and a tower of timm may hold some

@@ -69,7 +69,8 @@ def _text_bounds(groups: tuple[Tensor, ...], count: int) -> list[int]:
     lengths = np.concatenate([np.full(len(group), group.shape[1]) for group in groups])
     before = np.cumsum(lengths) - lengths
     piece = before * count // lengths.sum()
-    return np.searchsorted(piece, np.arange(count + 1)).tolist()
+    bounds: list[int] = np.searchsorted(piece, np.arange(count + 1)).tolist()
+    return bounds
 
 
 def _tokens(groups: tuple[Tensor, ...], rows: slice) -> tuple[Tensor, ...]:

@@ -40,7 +40,7 @@ def shard(
     """
     # Nothing here adds in place to what a tower gives.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     mesh = init_device_mesh(device.type, (world.size,))
     policy = (
         MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

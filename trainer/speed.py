@@ -1,7 +1,6 @@
 """What `[speed]` asks for, put around a model that has been loaded."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +9,12 @@ from core.errors import ConfigError
 from trainer.distributed import spread
 from trainer.model import DualEncoder
 from trainer.sharding import shard
-
-if TYPE_CHECKING:
-    from trainer.step import Training
+from trainer.step import Training
 
 _BATCH_NORMS = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 - their only common class
 
 
-def ready(training: "Training", device: torch.device) -> "Training":
+def ready(training: Training, device: torch.device) -> Training:
     """The training with its towers recomputed, compiled, shared or spread as the recipe says.
 
     Raises:
@@ -36,13 +33,15 @@ def ready(training: "Training", device: torch.device) -> "Training":
         model.text_tower.compile_layers()
     if world.size == 1:
         return training
+    if device.type == "cuda":  # batch norms see the whole batch; on CPUs PyTorch cannot
+        model.image_tower = nn.SyncBatchNorm.convert_sync_batchnorm(model.image_tower)
     if speed.shard:
         rounded = training.recipe.optim.precision == "bf16" and device.type == "cuda"
         shard(model, training.optimizer, device, world, rounded=rounded)
         return training
     if speed.micro_batch:
         return training  # gradients are averaged once, behind the last piece
-    return replace(training, spread=spread(model, device))
+    return replace(training, spread=spread(model))
 
 
 def _require_no_batch_norm(model: DualEncoder) -> None:
@@ -62,7 +61,7 @@ def require_compiler(device: torch.device) -> None:
     Raises:
         ConfigError: What torch.compile needs is missing.
     """
-    probe = torch.compile(_probe, options={"force_disable_caches": True})
+    probe = torch.compile(_probe, options={"fx_graph_cache": False})
     try:
         probe(torch.ones(8, device=device))
     except (RuntimeError, OSError) as error:

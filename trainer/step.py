@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,8 @@ def exact_products() -> Iterator[None]:
     TF32 leaves 10 bits of a cosine, from which distances are taken. The way back has the same
     products, and so a whole step is within; towers in bfloat16 do not lose by it.
     """
-    products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    on_cpus: Any = torch.backends.mkldnn  # its `matmul` is not annotated
+    products = (torch.backends.cuda.matmul, on_cpus.matmul)
     asked = [product.fp32_precision for product in products]
     torch.set_float32_matmul_precision("highest")  # sets both, and what older code looks at
     try:

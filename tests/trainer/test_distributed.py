@@ -159,7 +159,7 @@ def compare(
     expected = gradients(model)
 
     model.zero_grad(set_to_none=True)
-    wrapped = spread(model, torch.device("cpu")) if world.size > 1 else model
+    wrapped = spread(model) if world.size > 1 else model
     training = Training(recipe, model, wrapped, build_optimizer(model, recipe.optim), world)
     shares = exchange(
         own, world, query_images=recipe.objective.needs_visual_nodes, stop=world.rank == 1

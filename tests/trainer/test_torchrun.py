@@ -105,6 +105,26 @@ def test_two_processes_take_the_steps_of_one_and_end_with_a_checkpoint_that_one_
             assert loss == pytest.approx(expected, rel=1e-4)
 
 
+def test_two_processes_that_share_weights_leave_a_checkpoint_that_one_goes_on_from(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    def of(name: str, stop_at: int, **speed: Any) -> Recipe:
+        run = {"out": tmp_path / name, "stop_at": stop_at}
+        return without_batch_norm(recipe, speed=speed, run=run)
+
+    train(of("alone", 5), Console(file=StringIO()))
+    together = of("together", 3, shard=True, micro_batch=2)
+    with two_processes(together, tmp_path) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    train(of("together", 5), Console(file=StringIO()))
+    for split in ("train", "val"):
+        steps, losses = zip(*reported(together.folder, split), strict=True)
+        alone_steps, alone = zip(*reported(tmp_path / "alone", split), strict=True)
+        assert steps == alone_steps
+        assert losses == pytest.approx(alone, rel=1e-4)
+
+
 def test_a_broken_picture_that_is_the_share_of_a_process_is_left_out_and_a_failure_ends_both(
     recipe: Recipe, shards: Path, tmp_path: Path
 ) -> None:

@@ -79,7 +79,9 @@ def about(recipe: Recipe, device: torch.device) -> dict[str, Any]:
     """All that decides a feature, beside the picture and the weights."""
     return {
         "form": _FORM,
-        "image_tower": recipe.image_tower.model_dump(mode="json", exclude={"frozen", "weights"}),
+        "image_tower": recipe.image_tower.model_dump(
+            mode="json", exclude={"frozen", "weights", "patch_dropout"}
+        ),
         "data": recipe.data.model_dump(mode="json", include={"side", "fit", "mean", "std"}),
         "precision": "bf16" if _rounds(recipe, device) else "fp32",
     }
