@@ -18,6 +18,7 @@ from trainer.data.order import epoch_order
 from trainer.data.shards import ShardIndex
 from trainer.features.store import Features
 from trainer.sections import DataSection
+from trainer.workers import follow_parent
 
 _AHEAD = 2
 """Batches of each worker: one being made, one waiting. Of the paper's size each takes 330 MB."""
@@ -134,7 +135,7 @@ def load_batches(
         num_workers=workers,
         prefetch_factor=_AHEAD if workers else None,
         pin_memory=pinned,
-        worker_init_fn=_leave_signals_to_the_loop,
+        worker_init_fn=_begin_worker,
         collate_fn=_as_it_is,
     )
     iterator: Any = iter(loader)
@@ -160,8 +161,12 @@ def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[
     ]
 
 
-def _leave_signals_to_the_loop(_worker: int) -> None:
-    """A signal to the whole group must not end the workers before the loop has saved."""
+def _begin_worker(_number: int) -> None:
+    """A signal to the whole group must not end the workers before the loop has saved.
+
+    When the loop is killed they end with it: they hold the lock of the run's folder too.
+    """
+    follow_parent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
