@@ -42,7 +42,7 @@ class Saver:
             leads: Whether this process writes; of several one does.
         """
         self._recipe, self._folder, self._leads = recipe, recipe.folder, leads
-        self._figure = recipe.run.best if recipe.data.val else None
+        self._figure = recipe.run.best if recipe.data.val else ""
         self._copies: Tensors = {}
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
@@ -77,7 +77,7 @@ class Saver:
 
         By ``run.best``: of recalls the highest, of losses the lowest; of equal ones the first.
         """
-        if self._figure is None or not math.isfinite(figures.get(self._figure, math.nan)):
+        if not self._figure or not math.isfinite(figures.get(self._figure, math.nan)):
             return False
         value = figures[self._figure]
         sign = 1 if self._figure.startswith(_RECALL) else -1

@@ -189,10 +189,10 @@ class RunSection(Section):
     keep_every: int | None = Field(
         None, ge=1, description="Every so many steps a checkpoint is kept for good."
     )
-    best: str | None = Field(
+    best: str = Field(
         "recall/text_to_image@1",
-        pattern=r"^(recall/(text_to_image|image_to_text)@(1|5|10)|loss|[a-z]+/[a-z_]+)$",
+        pattern=r"^(|recall/(text_to_image|image_to_text)@(1|5|10)|loss|[a-z]+/[a-z_]+)$",
         description="Held-out figure whose best checkpoint is kept as well: a recall, loss, or a "
-        "term of it.",
+        'term of it; "" keeps none.',
     )
     wandb: str | None = Field(None, description="Project of Weights & Biases to report to.")

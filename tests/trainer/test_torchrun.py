@@ -90,7 +90,7 @@ def test_two_processes_take_the_steps_of_one_and_end_with_a_checkpoint_that_one_
         output, _ = process.communicate(timeout=60)
     assert output.count("x 2 processes") == 1
     last = reported(together.folder)[-1][0]
-    assert [path.name for path in (together.folder / "checkpoints").iterdir()] == [f"{last:08d}"]
+    assert max(path.name for path in (together.folder / "checkpoints").iterdir()) == f"{last:08d}"
 
     train(endless("together", stop_at=last + 2), Console(file=StringIO()))
     steps = [step for step, _ in reported(together.folder)]
