@@ -1,4 +1,4 @@
-"""A drawing of held-out pictures: what lights up is where each query looks."""
+"""A drawing of held-out pictures: what is clear is where each query looks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,8 @@ Pixels = npt.NDArray[np.uint8]
 
 _CELL, _GAP = 150, 10  # pixels
 _LETTERS, _LINES, _LINE_HEIGHT = 24, 3, 14  # under each cell
-_DARK = 0.25  # of a patch's light where a query does not look at all
+_LEAST = 0.2  # of a patch that is seen where a query does not look at all
+_GREY = 150.0  # the rest of it: neither dark nor light pictures lie near it
 
 
 def draw(glance: Glance, texts: Sequence[str]) -> Pixels:
@@ -58,11 +59,10 @@ def _square(picture: Pixels) -> Image.Image:
 
 
 def _lit(picture: Pixels, attention: npt.NDArray[np.float32]) -> Image.Image:
-    """The picture, as bright as a patch is looked at; the most looked at keeps its light."""
-    light = _DARK + (1 - _DARK) * attention / max(float(attention.max()), 1e-9)
-    wide = Image.fromarray(np.uint8(np.round(255 * light))).resize(
+    """The picture behind a grey veil, which the most looked at patch does not have."""
+    clear = _LEAST + (1 - _LEAST) * attention / max(float(attention.max()), 1e-9)
+    wide = Image.fromarray(np.uint8(np.round(255 * clear))).resize(
         (_CELL, _CELL), Image.Resampling.BICUBIC
     )
-    return Image.fromarray(
-        np.uint8(np.asarray(_square(picture)) * (np.asarray(wide)[..., None] / 255.0))
-    )
+    share = np.asarray(wide)[..., None] / 255.0
+    return Image.fromarray(np.uint8(np.asarray(_square(picture)) * share + _GREY * (1 - share)))
