@@ -19,7 +19,7 @@ from core.evaluation.encoder import Embedded, Tangents
 from core.evaluation.pictures import Picture, squares
 from core.image import ImageSpec, Pixels, normalise
 from core.text import TextSpec, Tokenizer
-from trainer.checkpoint import Checkpoint, find, load_model
+from trainer.checkpoint import BEST, STATE, Checkpoint, find, load_model
 from trainer.config import Recipe
 from trainer.memory import freed_memory_is_kept
 from trainer.model import DualEncoder
@@ -84,13 +84,14 @@ class CheckpointEncoder:
 
 
 def open_checkpoint(target: str) -> CheckpointEncoder | None:
-    """The encoder of a run's or checkpoint's folder; ``None`` for anything else.
+    """The encoder of a run's folder, its ``best`` or a checkpoint's; ``None`` for anything else.
 
     Raises:
         CheckpointError: It is one, and holds no whole checkpoint.
     """
     path = Path(target)
-    if not ((path / "checkpoints").is_dir() or (path / "state.json").is_file()):
+    run = path.parent if path.name == BEST else path
+    if not ((run / "checkpoints").is_dir() or (path / STATE).is_file()):
         return None
     return CheckpointEncoder(find(path))
 

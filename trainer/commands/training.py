@@ -81,7 +81,7 @@ def _described(kind: str, paths: Iterable[Path]) -> Table:
 @app.command()
 def export(
     *,
-    checkpoint: Annotated[Path, typer.Argument(help="The folder of a run, or of a checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A run, RUN/best, or a checkpoint.")],
     out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
     force: Annotated[bool, typer.Option(help="Replace a bundle that is there.")] = False,
 ) -> None:
