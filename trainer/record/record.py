@@ -34,7 +34,7 @@ from trainer.record.attention_picture import draw, texts_of
 from trainer.record.outputs import Outputs
 from trainer.record.pace import WAITING, Pace
 from trainer.step import Evaluation, StepResult
-from trainer.storage import write_json
+from trainer.storage import storage_errors, write_json
 
 _SPEED_PERIOD_S = 600.0  # that the remaining time is judged by: with evaluations in it
 _QUIET_S = 60.0  # between the lines of a log that is no screen
@@ -66,7 +66,8 @@ class Record:
 
     def __enter__(self) -> Self:
         if self.leads:
-            self._summary.unlink(missing_ok=True)  # of an earlier start
+            with storage_errors(self.folder):
+                self._summary.unlink(missing_ok=True)  # of an earlier start
             self._outputs = Outputs(self.folder, self.recipe, self.first)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),

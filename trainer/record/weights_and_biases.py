@@ -11,6 +11,9 @@ from trainer.config import Recipe
 class WandbRun(Protocol):
     """What we use of a run of theirs."""
 
+    def define_metric(self, name: str, step_metric: str) -> Any:
+        """Say over what a figure is drawn."""
+
     def log(self, data: dict[str, Any]) -> None:
         """Send figures, when it suits their process."""
 
@@ -34,7 +37,7 @@ def begin(folder: Path, recipe: Recipe) -> WandbRun:
             "pip install 'hyper3-stack[wandb]', or leave run.wandb out"
         ) from error
     try:
-        run = wandb.init(
+        run: WandbRun = wandb.init(
             project=recipe.run.wandb,
             id=page_of(folder, recipe),
             name=recipe.name,

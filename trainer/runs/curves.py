@@ -143,4 +143,5 @@ def smoothed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     reach = np.minimum(half, np.minimum(place, len(values) - 1 - place))
-    return (total[place + reach + 1] - total[place - reach]) / (2 * reach + 1)
+    means: npt.NDArray[np.float64] = total[place + reach + 1] - total[place - reach]
+    return means / (2 * reach + 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.evaluation.report.canvas import COLOURS, STROKES, short
 from trainer.runs.curves import Line, Panel
@@ -117,5 +117,5 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _stroke(number: int) -> str:
+def _stroke(number: int) -> Any:  # one of matplotlib's own literals
     return STROKES[number % len(STROKES)]
