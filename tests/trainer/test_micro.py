@@ -202,7 +202,7 @@ def test_the_second_pass_leaves_out_the_patches_that_the_first_did(tokenizer: To
 def test_layers_that_are_computed_again_have_the_same_gradients_and_statistics(
     tower: str, tokenizer: Tokenizer
 ) -> None:
-    changed = {"image_tower": {"name": tower}, "data": {"side": 96}}
+    changed: dict[str, dict[str, Any]] = {"image_tower": {"name": tower}, "data": {"side": 96}}
     recipe = little("hyper3_vit_b16", **changed)
     batch = batch_of(recipe, tokenizer)
     images = pictures(batch, recipe)
@@ -212,7 +212,8 @@ def test_layers_that_are_computed_again_have_the_same_gradients_and_statistics(
         training = training_of(little("hyper3_vit_b16", speed={"checkpointing": again}, **changed))
         runs: list[str] = []
         model = training.model
-        layers = {"text": model.text_tower, "image": model.image_tower.backbone.blocks}
+        backbone: Any = model.image_tower.backbone
+        layers = {"text": model.text_tower, "image": backbone.blocks}
         for name, tower_ in layers.items():
             leaf = next(m for m in tower_.modules() if isinstance(m, nn.Linear | nn.Conv2d))
             leaf.register_forward_pre_hook(lambda *_, runs=runs, name=name: runs.append(name))

@@ -55,7 +55,7 @@ class Watch(TorchDispatchMode):
     """Notes what makes a host wait, and how exactly each product is asked for."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.waits: list[str] = []
         self.products: list[str] = []
 
@@ -101,7 +101,7 @@ def batch_of(training: Training, tokenizer: Tokenizer) -> Batch:
     def picture() -> Any:
         return draw.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
 
-    texts = (
+    texts: tuple[tuple[str, list[str]], ...] = (
         ("A dog runs after a red ball on the beach. It is fast.", ["a dog", "a red ball"]),
         ("Two cats on a sofa", ["a cat", "a sofa", "a dog"]),
         ("A bus", []),

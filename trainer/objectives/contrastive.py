@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core import lorentz
+from trainer.objectives.distances import pairwise_distance
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 
 
@@ -84,7 +84,7 @@ def part_to_whole(
         shows: ``(p, n)`` other wholes that show the same thing, and so are no negatives.
     """
     confidence = torch.exp(-uncertainty(part).detach() / 2).clamp(0.1, 10)
-    similarity = -confidence[:, None] * lorentz.pairwise_distance(part, whole, scalars.curvature)
+    similarity = -confidence[:, None] * pairwise_distance(part, whole, scalars.curvature)
     count = nodes.part_count if repeated_columns else None
     return match(similarity, nodes.part_owner, scalars.cross, shows, count)
 

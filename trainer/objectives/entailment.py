@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from core import lorentz
+from trainer.objectives.angles import exterior_angle
 from trainer.objectives.contrastive import uncertainty
 from trainer.objectives.nodes import Nodes
 
@@ -35,7 +36,7 @@ def residual(
     "hinge": ``max(φ - sΘ, 0)`` (MERU, eq. 6). "piecewise" adds 0.1 φ everywhere, so that the
     specific side is drawn to the axis even within the cone (UNCHA).
     """
-    angle = lorentz.exterior_angle(general, specific, curvature)
+    angle = exterior_angle(general, specific, curvature)
     outside = torch.relu(angle - aperture_scale * lorentz.half_aperture(general, curvature))
     return outside + _PULL * angle if form == "piecewise" else outside
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from core import lorentz
 from trainer.objectives.contrastive import match, repeats, symmetric, wholes_that_repeat
+from trainer.objectives.distances import pairwise_distance
 from trainer.objectives.entailment import inherited
 from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import HycoclipObjective, PhyclipObjective
@@ -21,7 +21,7 @@ def hycoclip_objective(
 ) -> dict[str, Tensor]:
     """The objective with distances on one hyperboloid."""
     return compose(
-        nodes, scalars, options, lambda a, b: -lorentz.pairwise_distance(a, b, scalars.curvature)
+        nodes, scalars, options, lambda a, b: -pairwise_distance(a, b, scalars.curvature)
     )
 
 

@@ -5,8 +5,8 @@ Hyper3-CLIP builds on it; with its own options it equals UNCHA's code on one pro
 
 from torch import Tensor
 
-from core import lorentz
 from trainer.objectives.contrastive import part_to_whole, repeats, symmetric, wholes_that_repeat
+from trainer.objectives.distances import pairwise_distance
 from trainer.objectives.entailment import calibration, inherited
 from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import WholePart
@@ -44,8 +44,8 @@ def groups(nodes: Nodes, scalars: Scalars, options: WholePart) -> dict[str, Tens
         )
 
     c = scalars.curvature
-    wholes = -lorentz.pairwise_distance(nodes.images, nodes.texts, c)
-    parts = -lorentz.pairwise_distance(nodes.part_images, nodes.part_texts, c)
+    wholes = -pairwise_distance(nodes.images, nodes.texts, c)
+    parts = -pairwise_distance(nodes.part_images, nodes.part_texts, c)
     return {
         "contrastive/global": symmetric(wholes, scalars.whole, whole_repeats),
         "contrastive/local": symmetric(parts, scalars.part, part_repeats),

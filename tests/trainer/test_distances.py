@@ -1,0 +1,103 @@
+"""Distances and angles of the objectives, against those that all rooms share."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from core import lorentz
+from trainer.objectives.angles import exterior_angle
+from trainer.objectives.distances import pairwise_distance
+
+
+def points(count: int, seed: int, curvature: float) -> Tensor:
+    """Of norms from 1e-3 to 10, on one hyperboloid."""
+    draw = torch.Generator().manual_seed(seed)
+    space = torch.randn((count, 5), generator=draw, dtype=torch.float64)
+    space = space * 10 ** torch.linspace(-3, 1, count, dtype=torch.float64)[:, None]
+    return lorentz.from_space(space, curvature)
+
+
+@pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
+def test_values_and_gradients_are_those_of_the_shared_ones(curvature: float) -> None:
+    x, y = points(9, 0, curvature), points(12, 1, curvature)
+    y[3] = x[4]  # coincide
+    y[5, 1:], x[0, 1:] = 2 * x[6, 1:], 0.0  # on one ray; at the origin
+    c = torch.tensor(curvature, dtype=torch.float64)
+    require_same(pairwise_distance, lorentz.pairwise_distance, x, y, c)
+
+
+@pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
+def test_so_are_angles_of_pairs(curvature: float) -> None:
+    x, y = points(9, 0, curvature), points(9, 1, curvature)
+    y[3] = x[3]  # coincide
+    x[1, 1:] = 0.0  # at the origin
+    require_same(exterior_angle, lorentz.exterior_angle, x, y, torch.tensor(curvature).double())
+
+
+def test_angles_along_a_ray_are_flat_or_straight_and_their_slopes_stay_small() -> None:
+    """There a slope has a size and no direction: rounding decides, and may not blow it up."""
+    x = points(9, 0, 1.0)[4:]
+    y = lorentz.from_space(x[:, 1:] * torch.tensor([2.0, 0.5, 1.5, 0.0, 3.0])[:, None], 1.0)
+    x, y, one = x.requires_grad_(), y.requires_grad_(), torch.tensor(1.0, dtype=torch.float64)
+    angle = exterior_angle(x, y, one)
+    expected = torch.tensor([0, torch.pi, 0, torch.pi, 0], dtype=torch.float64)
+    torch.testing.assert_close(angle, expected, atol=1e-12, rtol=0)
+    by_x, by_y = torch.autograd.grad(angle.sum(), (x, y))
+    norm_x, norm_y = lorentz.length(x[:, 1:]), lorentz.length(y[:, 1:])
+    apart = (norm_y * x[:, 0] - norm_x * y[:, 0]).abs()
+    assert (lorentz.length(by_y) <= 1.001 / apart).all()
+    assert (lorentz.length(by_x) <= 1.001 * norm_y / norm_x / apart).all()
+
+
+def test_so_are_angles_in_a_product() -> None:
+    curvature = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    x, y = (
+        torch.stack([points(9, seed + factor, float(c)) for factor, c in enumerate(curvature)], 1)
+        for seed in (0, 5)
+    )
+    require_same(exterior_angle, lorentz.exterior_angle, x, y, curvature)
+
+
+def require_same(found: Any, expected: Any, x: Tensor, y: Tensor, curvature: Tensor) -> None:
+    """Values, and gradients by both points and the curvature."""
+    results = []
+    for function in (found, expected):
+        leaves = [value.clone().requires_grad_() for value in (x, y, curvature)]
+        values = function(*leaves)
+        weight = torch.linspace(-1, 1, values.numel(), dtype=torch.float64).view(values.shape)
+        results.append([values, *torch.autograd.grad((values * weight).sum(), leaves)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_angles_keep_their_digits_in_float32() -> None:
+    """Near points, and all but collinear ones."""
+    draw = torch.Generator().manual_seed(0)
+    x = lorentz.from_space(torch.randn((64, 5), generator=draw, dtype=torch.float64), 1.0)
+    near = torch.randn((64, 5), generator=draw, dtype=torch.float64)
+    scale = 10 ** torch.linspace(-4, 0, 64, dtype=torch.float64)[:, None]
+    y = lorentz.from_space(x[:, 1:] * 1.5 + scale * near, 1.0)
+    x, y = x.float(), y.float()
+    one = torch.tensor(1.0)
+    error = exterior_angle(x, y, one) - exterior_angle(x.double(), y.double(), one.double())
+    assert error.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("pairs", [pairwise_distance, exterior_angle])
+def test_their_gradients_are_slopes(pairs: Any) -> None:
+    x, y = points(4, 0, 0.7).requires_grad_(), points(4, 1, 0.7).requires_grad_()
+    c = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(pairs, (x, y, c), eps=1e-7, atol=1e-5, rtol=1e-4)
+
+
+def test_a_nan_is_not_lost() -> None:
+    x = points(4, 0, 1.0)
+    x[1, 2] = torch.nan
+    x.requires_grad_()
+    found = pairwise_distance(x, points(3, 1, 1.0), torch.tensor(1.0, dtype=torch.float64))
+    found.sum().backward()
+    assert found.isnan().any(1).tolist() == [False, True, False, False]
+    assert x.grad is not None
+    assert x.grad.isnan().any(1).tolist() == [False, True, False, False]
