@@ -98,7 +98,10 @@ TIMES = ("time", "speed/")
 
 
 def last_step(recipe: Recipe) -> int:
-    return max(reports(recipe.folder), default=0)
+    """Of the last whole line."""
+    file = recipe.folder / "metrics.jsonl"
+    *_, last, _ = b"", *(file.read_bytes() if file.exists() else b"").split(b"\n")
+    return int(json.loads(last)["step"]) if last else 0
 
 
 def reached(recipe: Recipe, step: int) -> bool:
@@ -106,19 +109,14 @@ def reached(recipe: Recipe, step: int) -> bool:
 
 
 def wait_for(
-    moment: Callable[[], bool],
-    process: "subprocess.Popen[bytes]",
-    recipe: Recipe,
-    pause_s: float = 0.02,
-) -> bool:
-    """Whether the moment came before the process ended."""
+    moment: Callable[[], bool], process: "subprocess.Popen[bytes]", recipe: Recipe
+) -> None:
+    """Wait for a moment that comes before the process ends."""
     deadline = time.monotonic() + PATIENCE_S
     while not moment():
-        if process.poll() is not None:
-            return False
+        assert process.poll() is None, said(recipe)
         assert time.monotonic() < deadline, said(recipe)
-        time.sleep(pause_s)
-    return True
+        time.sleep(0.002)
 
 
 def is_writing(recipe: Recipe) -> bool:
@@ -126,29 +124,31 @@ def is_writing(recipe: Recipe) -> bool:
 
 
 def kill_and_go_on(recipe: Recipe, kills: list[str], rng: random.Random) -> None:
-    """Kill the run at moments of these kinds, start it again each time, and let it end at last."""
-    for number, kill in enumerate([*kills, "none"]):
-        before = last_step(recipe)
+    """Kill the run at moments of these kinds, start it again each time, and let it end at last.
+
+    Each time another number of workers loads.
+    """
+    for number, kind in enumerate(kills):
         with started(recipe, workers=1 + number % 2) as process:
-            if kill == "anywhere":
-                time.sleep(rng.uniform(0, 12))
-            elif kill != "none":
-                wait_for(partial(reached, recipe, before + rng.randint(1, 4)), process, recipe)
-            if kill == "writing":
-                wait_for(partial(is_writing, recipe), process, recipe, 0.001)
-            elif kill == "step":
-                time.sleep(rng.uniform(0, 0.05))
-            if kill == "none":
-                assert process.wait(PATIENCE_S) == 0, said(recipe)
-            elif kill == "step":  # the workers are left to end by themselves
-                process.kill()
-                process.wait()
+            if kind == "early":
+                time.sleep(rng.uniform(0, 4))
+            else:
+                further = partial(reached, recipe, last_step(recipe) + rng.randint(1, 4))
+                wait_for(further, process, recipe)
+            if kind == "writing":
+                wait_for(partial(is_writing, recipe), process, recipe)
+                os.killpg(process.pid, signal.SIGKILL)
+            elif kind == "step":
+                time.sleep(rng.uniform(0, 0.02))
+                process.kill()  # its workers have to end by themselves
             else:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            assert process.wait() == -signal.SIGKILL, said(recipe)  # it had not ended before
         newest = checkpoint.newest(recipe.folder)
         lost = last_step(recipe) - (newest.step if newest else 0)
-        assert lost < 2 * SAVE_EVERY  # the interval, and what is done while the next is written
+        assert lost <= 2 * SAVE_EVERY  # the interval, and what is done while the next is written
+    with started(recipe, workers=1 + len(kills) % 2) as process:
+        assert process.wait(PATIENCE_S) == 0, said(recipe)
 
 
 def assert_equal(one: Path, other: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_run_that_is_killed_three_times_has_the_losses_of_one_that_was_not(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     recipe = of(recipe, data={"val": None})
-    train(saving(recipe, tmp_path / "whole", 16), Console(file=StringIO()))
-    killed = saving(recipe, tmp_path / "killed", 16)
+    train(saving(recipe, tmp_path / "whole", 32), Console(file=StringIO()))
+    killed = saving(recipe, tmp_path / "killed", 32)
     kill_and_go_on(killed, ["step", "writing", "step"], random.Random(0))
     assert_equal(tmp_path / "whole", tmp_path / "killed")
 
@@ -176,7 +176,7 @@ def test_a_run_that_is_killed_twenty_times_has_the_losses_of_one_that_was_not(
     recipe: Recipe, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    kills = ["step"] * 4 + ["writing"] * 4 + ["anywhere"] * 12
+    kills = ["step"] * 10 + ["writing"] * 6 + ["early"] * 4
     rng.shuffle(kills)
     if seed:  # all that draws at random, and all that may keep something between steps
         recipe = of(
@@ -184,8 +184,8 @@ def test_a_run_that_is_killed_twenty_times_has_the_losses_of_one_that_was_not(
             image_tower={"kind": "timm", "name": "test_vit", "patch_dropout": 0.5},
             speed={"micro_batch": 3, "checkpointing": True},
         )
-    train(saving(recipe, tmp_path / "whole", 60), Console(file=StringIO()))
-    killed = saving(recipe, tmp_path / "killed", 60)
+    train(saving(recipe, tmp_path / "whole", 400), Console(file=StringIO()))
+    killed = saving(recipe, tmp_path / "killed", 400)
     kill_and_go_on(killed, kills, rng)
     assert_equal(tmp_path / "whole", tmp_path / "killed")
 
@@ -194,7 +194,7 @@ def test_sigterm_saves_and_ends(recipe: Recipe, tmp_path: Path) -> None:
     run = {"out": tmp_path / "run", "save_every": 100_000, "eval_every": 100_000}
     endless = of(recipe, optim={"steps": 100_000}, run=run)
     with started(endless, workers=1) as process:
-        assert wait_for(partial(reached, endless, 1), process, endless)
+        wait_for(partial(reached, endless, 1), process, endless)
         os.killpg(process.pid, signal.SIGTERM)  # as a shell or a scheduler does, workers too
         assert process.wait(PATIENCE_S) == 0, said(endless)
     saved = checkpoint.newest(endless.folder)
