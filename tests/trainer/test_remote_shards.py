@@ -248,6 +248,12 @@ def test_of_two_runs_that_start_at_once_one_fetches(served: Served, tmp_path: Pa
     assert sorted(wholes) == ["00000.tar", "00001.tar"]
 
 
+def test_a_shard_that_is_named_twice_is_fetched_once(served: Served, tmp_path: Path) -> None:
+    pattern = served.address.replace("{00000..00001}", "{00000,00000}")
+    assert len(open_shards(pattern, tmp_path / "cache", QUIET)) == 24
+    assert [name for name, extent in served.asked if not extent] == ["00000.tar"]
+
+
 def test_what_a_command_writes_is_a_shard(shards: Path, tmp_path: Path) -> None:
     pattern = f"pipe:cat '{shards}/{{00000..00001}}.tar' | cat"
     index = open_shards(pattern, tmp_path / "cache", QUIET)
@@ -304,6 +310,7 @@ def test_no_address_leads_out_of_the_folder(tmp_path: Path) -> None:
     addresses = [
         "https://a/../../x.tar", "https://a", "https://../..", "s3://b/%2e%2e/..", "pipe:../../x",
         "https://a/x.tar?part=1", "https://a/x.tar?part=2", "https://b/x.tar",
+        "https://b/x y.tar", "https://b/x_y.tar", "https://b/.x.tar", "https://b/" + 300 * "x",
     ]  # fmt: skip
     copies = [copy_of(address, tmp_path) for address in addresses]
     assert len(set(copies)) == len(addresses)

@@ -3,9 +3,10 @@
 The order of samples is a permutation of an index of headers, which a stream cannot have. So each
 shard is fetched once, whole, into a folder, and is read there ever after::
 
-    CACHE/lock                            held by the one process that fetches
-          NAME-DIGEST.tar                 a shard; the digest is of its address
-          .NAME-DIGEST.tar.TAG.partial    one that is on its way; the tag is of its content
+    CACHE/lock                               held by the one process that fetches
+          HOST-DIGEST/NAME.tar               a shard; the digest is of the folder it lies in
+                      .NAME.tar.TAG.partial  one on its way; the tag is of its content
+          pipe/DIGEST.tar                    what a command wrote
 """
 
 import hashlib
@@ -65,12 +66,15 @@ def copy_of(address: str, cache: Path) -> Path:
     parts = urlsplit(address)
     folder, _, name = parts.path.rpartition("/")
     place = f"{_plain(parts.hostname or '')}-{_digest(parts._replace(path=folder).geturl())}"
-    return cache / place / f"{_plain(name.removesuffix('.tar'))}.tar"
+    stem = name.removesuffix(".tar")
+    plain = _plain(stem)
+    return cache / place / f"{plain if plain == stem else f'{plain}-{_digest(stem)}'}.tar"
 
 
 def absent(addresses: Sequence[str], cache: Path) -> list[str]:
     """Those that have no copy yet."""
-    return [address for address in addresses if not copy_of(address, cache).is_file()]
+    distinct = dict.fromkeys(addresses)
+    return [address for address in distinct if not copy_of(address, cache).is_file()]
 
 
 def fetch(addresses: Sequence[str], cache: Path, console: Console, pause_s: float = 1.0) -> None:
@@ -179,7 +183,13 @@ def _get(job: _Job, advance: Advance, stop: threading.Event, pause_s: float) -> 
 def _bring(job: _Job, advance: Advance) -> None:
     """What is missing of a shard, in one transfer."""
     if not job.address.startswith("http"):
-        run_into(_command(job.address), job.partial, advance)
+        try:
+            run_into(_command(job.address), job.partial, advance)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{job.address}: the command {error.filename} is not installed; install it, or "
+                'give another as "pipe:COMMAND"'
+            ) from error
         return
     if job.size is None:
         job.partial.unlink(missing_ok=True)  # it may be whole, and then there is no rest
@@ -211,17 +221,11 @@ def _try(
 
     Raises:
         DataError: It fails for good, or some times in a row without bringing anything new.
-        ConfigError: A command is not installed.
     """
     tries, had = 0, _size(partial_file)
     while True:
         try:
             return once()
-        except FileNotFoundError as error:
-            raise ConfigError(
-                f"{address}: the command {error.filename} is not installed; install it, or give "
-                'another as "pipe:COMMAND"'
-            ) from error
         except CUT_OFF as error:
             has = _size(partial_file)
             tries, had = 1 if has > had else tries + 1, has
