@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from core.lorentz import length
+
 
 def exterior_angle(general: Tensor, specific: Tensor, curvature: Tensor) -> Tensor:
     """Angles ``(...)`` in radians at the general points, ``(..., dim + 1)``, as core has them.
@@ -36,20 +38,20 @@ class _Angles(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, b: Tensor, a: Tensor, c: Tensor) -> Tensor:
         gap = a - b
-        norm_a, norm_b = _length(a), _length(b)
+        norm_a, norm_b = length(a), length(b)
         time_a, time_b = (1 + c * norm_a**2).sqrt(), (1 + c * norm_b**2).sqrt()
         at_origin = norm_b <= 0
         safe_b = norm_b.masked_fill(at_origin, 1)
         along_b = _dot(gap, b)  # |b| times what the gap has along b
         slope = along_b / safe_b**2
         aside = torch.addcmul(gap, slope[..., None], b, value=-1)
-        across = _length(aside)
+        across = length(aside)
         shadow = along_b / safe_b + norm_b  # |a| cos θ
         # |a| (1 - cos θ), of a small θ from its sine
         away = (norm_a + shadow).masked_fill(shadow <= 0, 1)
         versed = torch.where(shadow > 0, across**2 / away, norm_a - shadow)
         weight = norm_a * time_b + norm_b * time_a
-        apart = (_length(gap) ** 2 + 2 * along_b) / weight.masked_fill(weight <= 0, 1)
+        apart = (length(gap) ** 2 + 2 * along_b) / weight.masked_fill(weight <= 0, 1)
         along = apart - versed * time_b
         squares = across**2 + along**2
         met = at_origin | (squares < torch.finfo(squares.dtype).tiny)
@@ -59,7 +61,7 @@ class _Angles(torch.autograd.Function):
         return torch.atan2(across, along).masked_fill(met, 0)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         aside, b, c, norm_a, norm_b, time_a, time_b, slope, shadow, across, along, met = (
             ctx.saved_tensors
@@ -81,10 +83,6 @@ class _Angles(torch.autograd.Function):
         gradient_b = _combined(aside_b, aside, own_b, b)
         by_c = shadow * norm_b**2 / time_b - norm_b * norm_a**2 / time_a
         return gradient_b, gradient_a, (by_along * by_c / 2).sum_to_size(c.shape)
-
-
-def _length(vector: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(vector, dim=-1)
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class _Distances(torch.autograd.Function):
         return q.sqrt().asinh_().mul_(2)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, ...]:
         u, v, a, b, sinh_a, sinh_b, cosine, q = ctx.saved_tensors
         met = q <= 0  # a square root has no slope at 0; a NaN goes on
