@@ -43,7 +43,8 @@ def counted(recipe: Recipe, batch: Batch) -> int:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         tangents = model(batch, pictures)
         torch.cat([kind.flatten() for kind in tangents]).sum().backward()
-    return counter.get_total_flops()
+    total: int = counter.get_total_flops()
+    return total
 
 
 def test_a_step_costs_what_its_products_come_to(recipe: Recipe, tmp_path: Path) -> None:

@@ -143,5 +143,6 @@ def smoothed(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     reach = np.minimum(half, np.minimum(place, len(values) - 1 - place))
-    means: npt.NDArray[np.float64] = total[place + reach + 1] - total[place - reach]
-    return means / (2 * reach + 1)
+    sums = total[place + reach + 1] - total[place - reach]
+    means: npt.NDArray[np.float64] = sums / (2 * reach + 1)
+    return means
