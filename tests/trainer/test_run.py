@@ -106,7 +106,7 @@ def test_a_complete_run_is_left_as_it_is(recipe: Recipe) -> None:
 def test_the_best_checkpoint_is_kept_beside_the_newest_and_says_what_it_is(
     changed: Changed,
 ) -> None:
-    recipe = changed("run", eval_every=1, save_every=4, keep=1, best="loss")
+    recipe = changed("run", eval_every=2, save_every=4, keep=1, best="loss")
     console = quiet()
     train(recipe, console)
     found = {row["step"]: row["loss"] for row in lines(recipe.folder, "val")}
