@@ -95,6 +95,11 @@ def test_broken_shards_are_named_and_their_whole_samples_count(tmp_path: Path) -
     assert "not a number" in found.broken[str(word)]
 
 
+def test_a_photo_whose_id_is_half_a_letter_is_a_photo_all_the_same(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", [of(1, "\ud800"), of(1, "\ud800"), of(1, "a")])
+    assert scanned(tmp_path / "0.tar") == Scan(1, 2, {1: 3}, {})
+
+
 def test_nothing_but_broken_shards_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"")
     with pytest.raises(DataError, match=r"a\.tar: .*none has a sample"):

@@ -91,7 +91,18 @@ def test_folders_and_long_names_within_a_shard_do_not_matter(
 
 @pytest.mark.parametrize(
     "about",
-    [b"[" * 100_000, b"[1]", b"null", b"{", b'{"names": 5}', b'{"names": [7, "a"]}', b"\xff"],
+    [
+        b"[" * 100_000,
+        b"[1]",
+        b"null",
+        b"{",
+        b'{"names": 5}',
+        b'{"names": [7, "a"]}',
+        b"\xff",
+        b'{"boxes": [[0, 0, 1, 1%s]]}' % (b"0" * 400),
+        b'{"boxes": [[0, 0, NaN, 1]]}',
+        b'{"names": ["\\ud800"]}',
+    ],
 )
 def test_an_odd_json_costs_its_own_sample_alone(tmp_path: Path, about: bytes) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -100,6 +111,9 @@ def test_an_odd_json_costs_its_own_sample_alone(tmp_path: Path, about: bytes) ->
                 "json": about if key == "000" else b"{}",
                 "child.txt": b"t",
                 "child.jpg": b"i",
+                "numparents.txt": b"1",
+                "parent000.txt": b"a part",
+                "parent000.jpg": b"p",
             }
             for kind, content in members.items():
                 entry = tarfile.TarInfo(f"{key}.{kind}")

@@ -136,7 +136,7 @@ def read_sample(index: ShardIndex, number: int, *, pictures: bool = True) -> Sam
             parts=tuple(_part(held, part, names[part], boxes[part]) for part in range(count)),
             key=key,
         )
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
 
 
@@ -145,7 +145,10 @@ def _part(held: dict[str, bytes], number: int, name: Any, box: Any) -> Part:
     corners = None if box is None else _corners(box)
     jpeg = held[f"{stem}.jpg"] if corners is None else held.get(f"{stem}.jpg")
     text = held[f"{stem}.txt"].decode("utf-8").strip()
-    return Part(jpeg, text, None if name is None else str(name), corners)
+    if name is not None:
+        name = str(name)
+        name.encode()  # JSON may hold halves of a surrogate pair, of which no digest can be taken
+    return Part(jpeg, text, name, corners)
 
 
 def _corners(box: Any) -> Corners:

@@ -183,4 +183,8 @@ def _photo(about: bytes) -> bytes | None:
         photo = photo_of(json.loads(about), "")
     except (ValueError, RecursionError):
         return None
-    return hashlib.blake2b(photo.encode(), digest_size=8).digest() if photo else None
+    return (
+        hashlib.blake2b(photo.encode(errors="surrogatepass"), digest_size=8).digest()
+        if photo
+        else None
+    )

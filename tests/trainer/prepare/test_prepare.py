@@ -202,6 +202,8 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(
         box("\ud800", [0, 0, 1, 1]),
         box("elsewhere", [0, 0, 1, 1], caption=3),
         box("endless", [0, 0, 1, 10**400]),
+        box("a claim", [0, 0, 1, 1], caption=True),
+        box("a fraction", [0, 0, 1, 1], caption=0.0),
     ]
     good: dict[str, Any] = {"image": "good.png", "captions": ["c"]}
     records = [
@@ -220,7 +222,7 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(
             "orig_size is beyond 1:100": 1,
         },
         "captions": {"caption is not valid text": 1},
-        "boxes": {"caption does not exist": 1, "malformed": 1, "phrase is not valid text": 1},
+        "boxes": {"caption does not exist": 1, "malformed": 3, "phrase is not valid text": 1},
     }
 
 
