@@ -42,7 +42,8 @@ def find(request: Request) -> Source:
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: is not there; unpack it beside the other")
     files = {name: [folder / name] for name in (_IMAGES, _REGIONS)}
-    files |= {file.name: [file] for file in request.captions}
+    for file in request.captions:  # two folders may have files of one name
+        files.setdefault(file.name, []).append(file)
     images = request.images or folder
     return Source(
         format="visual-genome",
