@@ -202,6 +202,16 @@ def test_a_shard_that_is_named_alone_is_compared_too(tmp_path: Path) -> None:
     assert faults(tmp_path / "train" / "00001.tar") == {"other bytes than in the manifest": 1}
 
 
+def test_a_shard_that_is_named_twice_is_checked_once(tmp_path: Path) -> None:
+    folder = tmp_path / "train"
+    with_manifest(folder)
+    found = reports(folder, folder / "00001.tar", tmp_path)
+    assert [(report.path.name, report.faults) for report in found] == [
+        ("00000.tar", {}),
+        ("00001.tar", {}),
+    ]
+
+
 def test_all_shards_of_a_split_may_be_missing(tmp_path: Path) -> None:
     with_manifest(tmp_path / "train")
     for path in (tmp_path / "train").glob("*.tar"):

@@ -36,6 +36,18 @@ def test_a_glob_of_folders_names_the_shards_of_each(tmp_path: Path) -> None:
     assert find_shards(f"{tmp_path}/{{b,a}}/train") == expected[::-1]
 
 
+def test_what_is_there_by_its_very_name_is_no_pattern(tmp_path: Path) -> None:
+    tar = tmp_path / "ü [x] {0..1}*{" / "00000 {a,b}.tar"
+    write_shard(tar, [plain(0)])
+    assert find_shards(str(tar)) == [tar]
+    assert find_shards(str(tar.parent)) == [tar]
+
+
+def test_braces_may_be_longer_than_a_name_can_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such shard"):
+        find_shards(f"{tmp_path}/{{{','.join(map(str, range(200)))}}}.tar")
+
+
 def test_braces_that_are_not_closed_are_a_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="braces are"):
         find_shards(f"{tmp_path}/{{00000..00003.tar")

@@ -21,7 +21,8 @@ import itertools
 import json
 import logging
 import mmap
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ import numpy.typing as npt
 
 from core.errors import DataError
 from trainer.data.sample import Corners, Part, Sample
+from trainer.data.shard_writer import MANIFEST
 from trainer.data.tar import check_end, members, padded
 
 log = logging.getLogger(__name__)
@@ -54,14 +56,16 @@ class ShardIndex:
 def find_shards(pattern: str) -> list[Path]:
     """The tars that a folder, a file, a glob or braces (``{00000..00099}.tar``) stand for.
 
-    A folder that a glob finds (``data/*/train``) stands for its tars too.
+    A folder that a glob finds (``data/*/train``) stands for its tars too. What is there under
+    the very name is no glob, whatever letters it has.
 
     Raises:
         DataError: There are none, or one that was named does not exist.
     """
     found: list[Path] = []
+    is_there = os.path.exists(pattern)  # noqa: PTH110 - a Path's fails where braces are long
     try:
-        names = list(braceexpand.braceexpand(pattern))
+        names = [pattern] if is_there else list(braceexpand.braceexpand(pattern))
     except ValueError as error:
         raise DataError(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}") from error
     for name in names:
@@ -83,19 +87,41 @@ def find_shards(pattern: str) -> list[Path]:
     return found
 
 
+def distinct(paths: Iterable[Path]) -> list[Path]:
+    """Every file once, as it is named first."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def data_set_of(shard: Path) -> Path:
+    """The folder within which the ids of photos are unlike: that of the manifest, if it has one.
+
+    Splits of one prepared data set may share photos; in another, the same id is another photo.
+    """
+    folder = shard.resolve().parent
+    return folder.parent if (folder.parent / MANIFEST).is_file() else folder
+
+
 def index_shards(shards: list[Path]) -> ShardIndex:
     """Read the headers of all shards.
 
-    A shard that breaks off is used up to its last whole sample, with a warning.
+    A shard that breaks off is used up to its last whole sample, with a warning. Samples are of
+    one photo where they have its id and are of one data set, see `data_set_of`.
 
     Raises:
         DataError: A file is no tar, or no sample is left.
     """
     rows: list[tuple[int, int, int, int]] = []
-    photos: dict[str, int] = {}
+    photos: dict[Path, dict[str, int]] = {}  # by data set
+    new = itertools.count()
     for number, path in enumerate(shards):
+        known = photos.setdefault(data_set_of(path), {})
         for offset, size, photo in _scan(path):
-            rows.append((number, offset, size, photos.setdefault(photo, len(photos))))
+            if photo not in known:
+                known[photo] = next(new)
+            rows.append((number, offset, size, known[photo]))
     if not rows:
         raise DataError(f"{shards[0].parent}: {len(shards)} shards, but not one whole sample")
     table = np.array(rows, dtype=np.int64)
