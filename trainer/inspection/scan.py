@@ -183,7 +183,7 @@ def _parts(said: bytes, kinds: set[str]) -> tuple[int, str]:
     found = sum(1 for _ in there)
     if found < count:
         shown = said.decode("ascii", "replace").strip()[:_MOST_DIGITS]
-        return 0, f"numparents.txt says {shown}, and parts from 0 on are {found:,}"
+        return 0, f"numparents.txt says {shown}, but from 0 on there are {found:,} parts"
     return count, ""
 
 
