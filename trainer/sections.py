@@ -130,7 +130,7 @@ class OptimSection(Section):
     """AdamW with linear warm-up and cosine decay to 0."""
 
     batch_size: int = Field(768, ge=2)
-    steps: int = Field(500_000, ge=1)
+    steps: int = Field(500_000, ge=1, le=10**9)
     warmup_steps: int = Field(4000, ge=0)
     peak_lr: float = Field(5e-4, gt=0)
     betas: tuple[Decay, Decay] = (0.9, 0.98)
@@ -174,6 +174,8 @@ class RunSection(Section):
     )
     init: str | None = Field(
         None,
+        min_length=1,
+        pattern=r"\S",
         description="A run, a checkpoint or open_clip:NAME:WEIGHTS, whose towers this one starts "
         "from.",
     )

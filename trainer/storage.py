@@ -19,6 +19,7 @@ _FAULTS = {
     errno.EACCES: "permission denied; name a folder that you may write",
     errno.EPERM: "permission denied; name a folder that you may write",
     errno.ENOTDIR: "a file stands where a folder is needed; name another folder",
+    errno.EISDIR: "a folder stands where a file is needed; name another folder",
     errno.EEXIST: "a file stands where a folder is needed; name another folder",
     errno.EIO: "the disk reports a fault; name a folder on another disk",
 }
@@ -83,8 +84,15 @@ def check_ours(folder: Path, suffix: str) -> None:
     """Make sure that a folder, if it is there, holds only files that `clear` may remove.
 
     Raises:
-        DataError: It holds something else too.
+        DataError: It holds something else too, or is a link or a file.
     """
+    if folder.is_symlink():
+        raise DataError(
+            f"{folder}: is a link, which would have to be replaced; remove it, and make "
+            f"{folder.parent} the link if the data shall lie elsewhere"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: a file stands where a folder would be written; name another")
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() or path.suffix not in (suffix, ".partial"):
             raise DataError(

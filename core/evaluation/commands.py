@@ -3,6 +3,7 @@
 import re
 import shlex
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from core.errors import ConfigError
-from core.evaluation.dataset import open_dataset
+from core.evaluation.dataset import Dataset, open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import Encoder, open_encoder
 from core.evaluation.listing import heading, how_to_get, list_tasks, remarks, result_table
 from core.evaluation.report.command import report_command
 from core.evaluation.result import write_figures
 from core.evaluation.run import Done, run_jobs
-from core.evaluation.suites import plan
+from core.evaluation.suites import Job, plan
 from core.evaluation.task import Options
 from core.image import Preprocess
 from core.prompts import prompt_sets, read_prompt_sets
@@ -86,18 +87,31 @@ def eval_command(
     opened = partial(open_dataset, limit=limit, names=names, images=images)
     jobs = plan(what or ["paper"], root, opened)
     options = Options(preprocess, _prompts(prompts) if prompts else None, seed)
-    encoder = open_encoder(target)
-    folder = out / folder_name(encoder)
-    done = []
-    with _progress() as progress:
-        since = time.time() if again else 0.0
-        embedder = Embedder(encoder, folder / "embeddings", progress, since)
-        for outcome in run_jobs(jobs, embedder, options, folder, opened, again=again):
-            _show(progress.console, console, outcome, encoder)
-            done.append(outcome)
+    done, folder = _measure(open_encoder(target), jobs, options, opened, out, console, again=again)
     if json_file is not None:
         write_figures(json_file, [outcome.result for outcome in done if outcome.result is not None])
     _conclude(console, done, folder)
+
+
+def _measure(
+    encoder: Encoder,
+    jobs: list[Job],
+    options: Options,
+    opened: Callable[[Path], Dataset],
+    out: Path,
+    console: Console,
+    *,
+    again: bool,
+) -> tuple[list[Done], Path]:
+    """Do the jobs, show each as it ends; returns what became of them, and the results' folder."""
+    folder = out / folder_name(encoder)
+    done = []
+    with _progress() as progress:
+        embedder = Embedder(encoder, folder / "embeddings", progress, time.time() if again else 0.0)
+        for outcome in run_jobs(jobs, embedder, options, folder, opened, again=again):
+            _show(progress.console, console, outcome, encoder)
+            done.append(outcome)
+    return done, folder
 
 
 def _prompts(given: str) -> dict[str, tuple[str, ...]]:

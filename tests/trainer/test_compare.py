@@ -228,6 +228,16 @@ def test_what_is_missing_is_said_before_anything_is_trained(folder: Path) -> Non
             [str(folder / "two.toml"), f"data.train={folder / 'empty*'}"],
             seeds=1, on=(), out=folder / "o", baseline=None, at_once=1,
         )  # fmt: skip
+    told = folder / "told.toml"
+    text = (folder / "two.toml").read_text()
+    told.write_text('needs = "`make photos`"\n' + text)
+    gone = str(folder / "gone.jsonl")
+    with pytest.raises(DataError, match="told needs `make photos`") as raised:
+        compare(
+            [str(told)], seeds=1, on=(f"retrieval/{gone}", f"chains/{gone}"), out=folder / "o",
+            baseline=None, at_once=1,
+        )  # fmt: skip
+    assert str(raised.value).count("gone.jsonl") == 1
     assert not (folder / "o").exists()
 
 

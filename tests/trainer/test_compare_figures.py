@@ -64,13 +64,27 @@ def test_where_pictures_make_no_difference_it_is_welchs_t_test_over_seeds() -> N
     """Every picture has the same hit, so that only the seed moves the figure."""
     shares = {"a": [0.0, 1.0, 0.0, 0.0], "b": [1.0, 1.0, 1.0, 0.0]}
     made = {
-        name: [np.full(50, bool(share)) for share in of_seeds] for name, of_seeds in shares.items()
+        name: [np.full(5_000, bool(share)) for share in of_seeds]
+        for name, of_seeds in shares.items()
     }
     found = difference(results(**made))
     expected = stats.ttest_ind(shares["b"], shares["a"], equal_var=False)
     assert found.p == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_a_few_pictures_that_agree_prove_nothing() -> None:
+    never, always = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
+    found = difference(results(a=[never], b=[always]))
+    assert found.delta == 1
+    assert found.p > 0.05
+    assert difference(results(a=[never[:1]], b=[always[:1]])).p > 0.4
+    many = difference(results(a=[np.zeros(100, dtype=bool)], b=[np.ones(100, dtype=bool)]))
+    assert many.p < 0.001
+    same = difference(results(a=[always], b=[always]))
+    assert (same.p, same.delta) == (1, 0)
+    assert same.low < 0 < same.high
 
 
 def test_seeds_that_disagree_make_a_difference_less_sure() -> None:

@@ -109,6 +109,9 @@ BROKEN: dict[str, tuple[str, Callable[[Members], Members]]] = {
     "the json is a list": ("broken json", changed("json", b"[]")),
     "a name is missing": ("broken json", changed("json", b'{"names": ["dog"]}')),
     "a box has three corners": ("malformed box", with_boxes([0, 0, 1])),
+    "a box is huge": ("malformed box", with_boxes([0, 0, 1, 10**400])),
+    "a box is endless": ("malformed box", with_boxes([0, 0, float("nan"), 1])),
+    "a name is half a letter": ("broken json", changed("json", b'{"names": ["\\ud800", null]}')),
     "a box is words": ("malformed box", with_boxes(["0", 0, 1, 1])),
     "a box is empty": ("empty box", with_boxes([0.5, 0, 0.5, 1])),
     "a box lies outside": ("box outside the picture", with_boxes([0, 0, 1, 1.25])),
@@ -197,6 +200,16 @@ def test_shards_are_compared_with_the_manifest_above(tmp_path: Path) -> None:
 def test_a_shard_that_is_named_alone_is_compared_too(tmp_path: Path) -> None:
     with_manifest(tmp_path / "train", sha256="0" * 64)
     assert faults(tmp_path / "train" / "00001.tar") == {"other bytes than in the manifest": 1}
+
+
+def test_a_shard_that_is_named_twice_is_checked_once(tmp_path: Path) -> None:
+    folder = tmp_path / "train"
+    with_manifest(folder)
+    found = reports(folder, folder / "00001.tar", tmp_path)
+    assert [(report.path.name, report.faults) for report in found] == [
+        ("00000.tar", {}),
+        ("00001.tar", {}),
+    ]
 
 
 def test_all_shards_of_a_split_may_be_missing(tmp_path: Path) -> None:

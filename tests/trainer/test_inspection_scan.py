@@ -14,6 +14,7 @@ from core.cli import build_app
 from core.errors import DataError
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
+from trainer.data.shards import index_shards, read_sample
 from trainer.inspection.scan import PUBLISHED, Scan, scan
 from trainer.inspection.scan_files import write
 
@@ -66,6 +67,7 @@ def test_shards_without_a_json_are_counted_whatever_the_order_of_members(tmp_pat
         tmp_path / "a.tar",
         {
             "grit/0.parent000.jpg": b"", "grit/0.numparents.txt": b"1\n", "grit/0.child.jpg": b"",
+            "grit/0.parent000.txt": b"", "grit/1.parent001.txt": b"", "grit/1.parent000.txt": b"",
             "grit/1.child.jpg": b"", "grit/1.numparents.txt": b"2",
             "grit/2.child.jpg": b"", "grit/2.child.txt": b"no number: no parts, as in training",
         },
@@ -85,7 +87,8 @@ def test_broken_shards_are_named_and_their_whole_samples_count(tmp_path: Path) -
     empty.write_bytes(b"")
     text.write_text("not a tar" * 99)
     write_tar(foreign, {"0.jpg": b"", "0.txt": b""})
-    write_tar(word, {"0.numparents.txt": b"two", "1.numparents.txt": b"2"})
+    parts = {"1.parent000.txt": b"", "1.parent001.txt": b""}
+    write_tar(word, {"0.numparents.txt": b"two", "1.numparents.txt": b"2"} | parts)
     found = scanned(*paths)
     assert found.histogram == {1: 2, 2: 3, 3: 1}
     assert list(found.broken) == [str(path) for path in (cut, empty, foreign, text, word)]
@@ -93,6 +96,57 @@ def test_broken_shards_are_named_and_their_whole_samples_count(tmp_path: Path) -
     assert found.broken[str(text)] == "not a tar of samples: no tar header at byte 0"
     assert "no samples" in found.broken[str(foreign)]
     assert "not a number" in found.broken[str(word)]
+
+
+@pytest.mark.parametrize("said", [b"3", b"1" + b"0" * 26, b"2\n"])
+def test_more_parts_than_there_are_break_the_sample_as_in_training(
+    tmp_path: Path, said: bytes
+) -> None:
+    members = {"child.jpg": b"", "child.txt": b"t"}
+    several = {
+        "parent000.txt": b"",
+        "parent001.txt": b"",
+        "parent000.jpg": b"",
+        "parent001.jpg": b"",
+    }
+    if said == b"2\n":  # the number fits, the places do not
+        del several["parent001.txt"]
+        several["parent002.txt"] = b""
+    broken = members | {"numparents.txt": said} | several
+    sound = members | {"numparents.txt": b"0"}
+    content = {"0": broken, "1": sound}
+    path = tmp_path / "a.tar"
+    write_tar(
+        path, {f"{key}.{kind}": data for key, of in content.items() for kind, data in of.items()}
+    )
+    found = scanned(path)
+    assert found.histogram == {0: 1}
+    assert found.broken[str(path)].startswith("sample 0: numparents.txt says")
+    index = index_shards([path])
+    with pytest.raises(DataError, match="sample 0: missing"):
+        read_sample(index, 0)
+
+
+def test_a_shard_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", [of(1, "a"), of(2, "b")])
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert scanned(tmp_path / "0.tar", tmp_path / "link" / "0.tar") == Scan(1, 2, {1: 1, 2: 1}, {})
+
+
+def test_photos_are_those_of_their_data_set_whose_splits_may_share_them(tmp_path: Path) -> None:
+    paths = [tmp_path / name / "0.tar" for name in ("a/train", "a/val", "b/train", "c", "d")]
+    for path in paths:
+        write_shard(path, [of(1, "0/7"), of(1, "0/7")])
+    for name in "ab":
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert scanned(*paths).photos == 4
+    index = index_shards(paths)
+    assert index.photo.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_photo_whose_id_is_half_a_letter_is_a_photo_all_the_same(tmp_path: Path) -> None:
+    write_shard(tmp_path / "0.tar", [of(1, "\ud800"), of(1, "\ud800"), of(1, "a")])
+    assert scanned(tmp_path / "0.tar") == Scan(1, 2, {1: 3}, {})
 
 
 def test_nothing_but_broken_shards_is_an_error(tmp_path: Path) -> None:

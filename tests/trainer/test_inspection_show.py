@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from core.cli import build_app
-from core.errors import DataError
+from core.errors import ConfigError, DataError
 from core.queries import build_queries
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import encode_jpeg
@@ -113,6 +113,27 @@ def test_a_page_takes_any_sample(tmp_path: Path) -> None:
     across, high = drawn(tmp_path / "page.png", *panels)
     assert across > 1_000
     assert high > across
+
+
+def test_letters_that_no_font_has_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    letter = "\U00014400"  # of Anatolia, three thousand years ago
+    with caplog.at_level("WARNING"):
+        drawn(
+            tmp_path / "page.png", panel(Sample("p", noise(9, 9), f"A {letter}. B {letter}.", ()))
+        )
+    assert [letter in said for said in caplog.messages] == [True]
+    caplog.clear()
+    with caplog.at_level("WARNING"):
+        drawn(tmp_path / "page.png", panel(Sample("p", noise(9, 9), "A café.", ())))
+    assert not caplog.messages
+
+
+def test_a_name_of_another_kind_of_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.jpg: a PNG is written"):
+        write_page(tmp_path / "a.jpg", [panel(None, fault="no tar")])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_page_of_nothing_but_a_broken_shard_is_small(tmp_path: Path) -> None:

@@ -37,6 +37,18 @@ def test_a_glob_of_folders_names_the_shards_of_each(tmp_path: Path) -> None:
     assert find_shards(f"{tmp_path}/{{b,a}}/train") == expected[::-1]
 
 
+def test_what_is_there_by_its_very_name_is_no_pattern(tmp_path: Path) -> None:
+    tar = tmp_path / "ü [x] {0..1}*{" / "00000 {a,b}.tar"
+    write_shard(tar, [plain(0)])
+    assert find_shards(str(tar)) == [tar]
+    assert find_shards(str(tar.parent)) == [tar]
+
+
+def test_braces_may_be_longer_than_a_name_can_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such shard"):
+        find_shards(f"{tmp_path}/{{{','.join(map(str, range(200)))}}}.tar")
+
+
 def test_braces_that_are_not_closed_are_a_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="braces are"):
         find_shards(f"{tmp_path}/{{00000..00003.tar")
@@ -92,7 +104,18 @@ def test_folders_and_long_names_within_a_shard_do_not_matter(
 
 @pytest.mark.parametrize(
     "about",
-    [b"[" * 100_000, b"[1]", b"null", b"{", b'{"names": 5}', b'{"names": [7, "a"]}', b"\xff"],
+    [
+        b"[" * 100_000,
+        b"[1]",
+        b"null",
+        b"{",
+        b'{"names": 5}',
+        b'{"names": [7, "a"]}',
+        b"\xff",
+        b'{"boxes": [[0, 0, 1, 1%s]]}' % (b"0" * 400),
+        b'{"boxes": [[0, 0, NaN, 1]]}',
+        b'{"names": ["\\ud800"]}',
+    ],
 )
 def test_an_odd_json_costs_its_own_sample_alone(tmp_path: Path, about: bytes) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -101,6 +124,9 @@ def test_an_odd_json_costs_its_own_sample_alone(tmp_path: Path, about: bytes) ->
                 "json": about if key == "000" else b"{}",
                 "child.txt": b"t",
                 "child.jpg": b"i",
+                "numparents.txt": b"1",
+                "parent000.txt": b"a part",
+                "parent000.jpg": b"p",
             }
             for kind, content in members.items():
                 entry = tarfile.TarInfo(f"{key}.{kind}")

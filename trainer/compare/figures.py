@@ -159,10 +159,22 @@ def _difference(ours: Mapping[int, _Found], theirs: Mapping[int, _Found]) -> Dif
     known = under_draws[np.isfinite(under_draws)]
     values = [[run.measure.value for run in side] for side in (mine, others)]
     delta = float(np.mean(values[0]) - np.mean(values[1]))
-    parts = [(float(np.var(known, ddof=1)), len(mine[0].pictures) - 1)] if len(known) > 1 else []
+    pictures = len(mine[0].pictures)
+    parts = [(_variance(known, pictures), pictures - 1)] if len(known) > 1 else []
     if len(seeds) > 1:
         parts += [(float(np.var(side, ddof=1)) / len(seeds), len(seeds) - 1) for side in values]
     return _tested(delta, parts)
+
+
+def _variance(drawn: Floats, pictures: int) -> float:
+    """Of a mean difference over drawn pictures.
+
+    Where no draw differs, all pictures agree, and how often others would not is unknown: at most
+    about one of as many is supposed, which leaves little certainty where they are few.
+    """
+    if float(np.ptp(drawn)) < 1e-12:
+        return 1 / pictures**2
+    return float(np.var(drawn, ddof=1))
 
 
 def _tested(delta: float, parts: Sequence[tuple[float, int]]) -> Difference | None:

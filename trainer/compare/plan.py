@@ -28,6 +28,7 @@ class Comparison(Section):
     on: tuple[str, ...] = Field((), description="What they are measured on, as for hyper3 eval.")
     seeds: int = Field(1, ge=1, le=100)
     baseline: str | None = Field(None, description="With whom others are compared; the first.")
+    needs: str = Field("", description="How to get the data, said where they are not there.")
     common: dict[str, Any] = Field({}, description="Keys of the recipe that all change alike.")
     systems: dict[str, dict[str, Any]] = Field(
         min_length=1,
@@ -53,6 +54,7 @@ class Plan:
     on: tuple[str, ...] = ()
     seeds: int = 1
     baseline: str | None = None
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _comparison(word: str) -> Plan | None:
         Contender(name, common, (*_flat(read.common), *_flat(values)))
         for name, values in read.systems.items()
     ]
-    return Plan(path.stem, tuple(contenders), read.on, read.seeds, read.baseline)
+    return Plan(path.stem, tuple(contenders), read.on, read.seeds, read.baseline, read.needs)
 
 
 def _names_systems(path: Path) -> bool:

@@ -63,14 +63,16 @@ def compare(
     plan = plans.read_plan(what)
     folder = out or Path("comparisons") / plan.name
     number = seeds or plan.seeds
-    tasks = _tasks(on or plan.on)
+    with _told_how_to_get(plan):
+        tasks = _tasks(on or plan.on)
     planned = plans.runs(plan, folder, number)
     names = plans.rows(planned)
     base = _baseline(baseline or plan.baseline or names[0], names)
-    for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
-        for pattern in filter(None, data):
-            if not find_addresses(pattern):
-                find_shards(pattern)
+    with _told_how_to_get(plan):
+        for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
+            for pattern in filter(None, data):
+                if not find_addresses(pattern):
+                    find_shards(pattern)
     console.print(_opening(planned, number, folder), markup=False, soft_wrap=True)
     with closing(take_lock(folder)), _sigterm_as_interrupt(), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)
@@ -95,6 +97,17 @@ def compare(
         raise ConfigError(f"{len(faults)} of {len(planned)} failed; the table is of the others")
 
 
+@contextmanager
+def _told_how_to_get(plan: Plan) -> Iterator[None]:
+    """Adds what a comparison says of its data to what is not there of them."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(
+            f"{error}; {plan.name} needs {plan.needs}" if plan.needs else f"{error}"
+        ) from error
+
+
 def _tasks(words: Sequence[str]) -> list[Job]:
     """What is measured; all of it must be there before anything is trained."""
     if not words:
@@ -104,11 +117,8 @@ def _tasks(words: Sequence[str]) -> list[Job]:
     jobs = plan_tasks(words, _ROOT, open_dataset)
     lacking = [job for job in jobs if job.is_missing or job.fault]
     if lacking:
-        raise DataError(
-            "; ".join(
-                job.fault or f"{job.path}: not there: {how_to_get(job.data)}" for job in lacking
-            )
-        )
+        faults = (job.fault or f"{job.path}: not there: {how_to_get(job.data)}" for job in lacking)
+        raise DataError("; ".join(dict.fromkeys(faults)))
     return jobs
 
 

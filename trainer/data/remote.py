@@ -38,8 +38,8 @@ from rich.progress import (
 
 from core.errors import ConfigError, DataError, StorageError
 from trainer.data.tar import check_tar
+from trainer.downloads import CUT_OFF, Advance, Remote, ask, run_into, transfer
 from trainer.storage import storage_errors
-from trainer.transfer import CUT_OFF, Advance, Remote, ask, run_into, transfer
 
 _ADDRESS = re.compile(r"(https?|s3|gs)://|pipe:")
 _COMMANDS = {

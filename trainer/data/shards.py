@@ -19,8 +19,9 @@ import glob
 import json
 import logging
 import mmap
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ import numpy.typing as npt
 from core.errors import DataError
 from trainer.data.remote import copy_of, is_address
 from trainer.data.sample import Corners, Part, Sample
+from trainer.data.shard_writer import MANIFEST
 from trainer.data.tar import check_end, members, padded
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,8 @@ class ShardIndex:
 def find_shards(pattern: str, cache: Path | None = None) -> list[Path]:
     """The tars that a folder, a file, a glob or braces (``{00000..00099}.tar``) stand for.
 
-    A folder that a glob finds (``data/*/train``) stands for its tars too.
+    A folder that a glob finds (``data/*/train``) stands for its tars too. What is there under
+    the very name is no glob, whatever letters it has.
 
     Args:
         pattern: What a recipe names.
@@ -96,10 +99,28 @@ def find_addresses(pattern: str) -> list[str]:
     return [name for name in _expand(pattern) if is_address(name)]
 
 
+def distinct(paths: Iterable[Path]) -> list[Path]:
+    """Every file once, as it is named first."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def data_set_of(shard: Path) -> Path:
+    """The folder within which the ids of photos are unlike: that of the manifest, if it has one.
+
+    Splits of one prepared data set may share photos; in another, the same id is another photo.
+    """
+    folder = shard.resolve().parent
+    return folder.parent if (folder.parent / MANIFEST).is_file() else folder
+
+
 def index_shards(shards: list[Path], advance: Callable[[int], None] = lambda _: None) -> ShardIndex:
     """Read the headers of all shards.
 
-    A shard that breaks off is used up to its last whole sample, with a warning.
+    A shard that breaks off is used up to its last whole sample, with a warning. Samples are of
+    one photo where they have its id and are of one data set, see `data_set_of`.
 
     Args:
         shards: Where they lie.
@@ -109,13 +130,16 @@ def index_shards(shards: list[Path], advance: Callable[[int], None] = lambda _: 
         DataError: A file is no tar, or no sample is left.
     """
     tables: list[npt.NDArray[np.int64]] = []
-    photos: dict[str, int] = {}
+    photos: dict[Path, dict[str, int]] = {}  # by data set
+    new = itertools.count()
     torn: list[str] = []
     for number, path in enumerate(shards):
-        rows = [
-            (number, offset, size, photos.setdefault(photo, len(photos)))
-            for offset, size, photo in _scan(path, torn)
-        ]
+        known = photos.setdefault(data_set_of(path), {})
+        rows = []
+        for offset, size, photo in _scan(path, torn):
+            if photo not in known:
+                known[photo] = next(new)
+            rows.append((number, offset, size, known[photo]))
         tables.append(np.array(rows, np.int64).reshape(-1, 4))
         advance(number + 1)
     table = np.concatenate(tables)
@@ -166,7 +190,7 @@ def read_sample(index: ShardIndex, number: int, *, pictures: bool = True) -> Sam
             parts=tuple(_part(held, part, names[part], boxes[part]) for part in range(count)),
             key=key,
         )
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: sample {key}: missing or broken member: {error}") from error
 
 
@@ -175,7 +199,10 @@ def _part(held: dict[str, bytes], number: int, name: Any, box: Any) -> Part:
     corners = None if box is None else _corners(box)
     jpeg = held[f"{stem}.jpg"] if corners is None else held.get(f"{stem}.jpg")
     text = held[f"{stem}.txt"].decode("utf-8").strip()
-    return Part(jpeg, text, None if name is None else str(name), corners)
+    if name is not None:
+        name = str(name)
+        name.encode()  # JSON may hold halves of a surrogate pair, of which no digest can be taken
+    return Part(jpeg, text, name, corners)
 
 
 def _corners(box: Any) -> Corners:
@@ -196,12 +223,14 @@ def _of_parts(about: Any, what: str, count: int) -> list[Any]:
 
 
 def _expand(pattern: str) -> list[str]:
-    """The names that braces stand for."""
+    """The names that braces stand for; what is there under the very name is no pattern."""
     if (scheme := re.match(r"(\w+)://", pattern)) and not is_address(pattern):
         raise DataError(
             f"{pattern}: shards are paths, or lie at https, http, s3 or gs, not {scheme[1]}; "
             '"pipe:COMMAND" reads what a command writes'
         )
+    if os.path.exists(pattern):  # noqa: PTH110 - a Path's fails where braces are long
+        return [pattern]
     try:
         return list(braceexpand.braceexpand(pattern))
     except ValueError as error:

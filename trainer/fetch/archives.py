@@ -10,10 +10,10 @@ import zlib
 from pathlib import Path
 
 from core.errors import DataError
+from trainer.downloads import transfer
 from trainer.fetch.catalogue import Archive, Entry
 from trainer.fetch.draft import Advance
 from trainer.storage import storage_errors
-from trainer.transfer import transfer
 
 DOWNLOADS = "downloads"
 _MB = 1_000_000

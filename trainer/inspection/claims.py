@@ -7,7 +7,7 @@ from typing import Any
 
 from core.errors import DataError
 from trainer.data.shard_writer import MANIFEST, read_manifest
-from trainer.data.shards import find_shards
+from trainer.data.shards import distinct, find_shards
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def jobs_of(patterns: Sequence[str]) -> list[Job]:
     Args:
         patterns: Folders of shards, or of a whole data set with its manifest; tars, globs or
             braces. Of a folder, the shards that its manifest names beyond those it holds are
-            looked for too.
+            looked for too. A shard that is named twice is one.
 
     Raises:
         DataError: There are no shards, or a manifest cannot be read.
@@ -51,7 +51,8 @@ def jobs_of(patterns: Sequence[str]) -> list[Job]:
             jobs += [_job(tar, _claims(tar.parent)) for tar in find_shards(pattern)]
     if not jobs:
         raise DataError(f"{patterns[0]}: no shards (*.tar) here, and no {MANIFEST} that names any")
-    return jobs
+    by_path = {job.path: job for job in jobs}
+    return [by_path[path] for path in distinct(job.path for job in jobs)]
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -80,6 +81,8 @@ def _of_parts(content: bytes, parts: int) -> tuple[list[Any] | None, list[Fault]
         if (found := about.get(what)) is not None
         and not (isinstance(found, list) and len(found) == parts)
     ]
+    if not faults and not all(map(_is_text, about.get("names") or [])):
+        faults.append(("broken json", "a name is not valid text"))
     return (None if faults else about.get("boxes")), faults
 
 
@@ -96,7 +99,16 @@ def _box(box: Any, stem: str) -> Iterator[Fault]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_plain and abs(value) <= sys.float_info.max  # a whole number can be beyond any float
+
+
+def _is_text(name: Any) -> bool:
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pictures(held: Mapping[str, bytes]) -> Iterator[Fault]:

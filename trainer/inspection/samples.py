@@ -10,7 +10,13 @@ import numpy as np
 
 from core.errors import DataError
 from trainer.data.sample import Sample
-from trainer.data.shards import ShardIndex, index_shards, key_and_kind, read_sample
+from trainer.data.shards import (
+    ShardIndex,
+    distinct,
+    index_shards,
+    key_and_kind,
+    read_sample,
+)
 from trainer.data.tar import members
 
 _PLACE = re.compile(r"0|[1-9]\d*")
@@ -27,6 +33,7 @@ class Found:
 
 def some_of(shards: Sequence[Path], count: int, rng: np.random.Generator) -> list[Found]:
     """Random samples, of as many shards as possible; only those shards are read."""
+    shards = distinct(shards)
     chosen = rng.permutation(len(shards))[:count].tolist()
     found: list[Found] = []
     for place, shard in enumerate(chosen):
@@ -56,7 +63,7 @@ def named(shards: Sequence[Path], names: Sequence[str]) -> list[Found]:
     """
     found: dict[str, Found] = {}
     before = 0
-    for shard in shards:
+    for shard in distinct(shards):
         if len(found) == len(set(names)):
             break
         try:

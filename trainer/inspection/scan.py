@@ -6,6 +6,7 @@ picture and no text.
 """
 
 import hashlib
+import itertools
 import json
 import mmap
 from collections import Counter
@@ -18,11 +19,14 @@ import numpy.typing as npt
 
 from core.errors import DataError
 from core.evaluation.metrics import part_statistics
-from trainer.data.shards import key_and_kind, photo_of
+from core.evaluation.report.document import plain
+from trainer.data.shards import data_set_of, distinct, key_and_kind, photo_of
 from trainer.data.tar import check_end, members
 from trainer.inspection.pool import over
 
 CAPS = (1, 2, 3, 4, 5, 6)
+_OF_SAMPLES = ("child.jpg", "numparents.txt")  # one of which every sample has
+_MOST_DIGITS = 30  # of a number that is shown
 
 PUBLISHED: dict[str, float] = {
     "shards": 2_051,
@@ -44,7 +48,7 @@ class Scan:
 
     shards: int
     photos: int
-    """Distinct ones; a sample shows its own where nothing else is said."""
+    """Distinct ones, of every data set; a sample shows its own where nothing else is said."""
     histogram: dict[int, int]
     """Samples by their number of parts, in rising order."""
     broken: dict[str, str]
@@ -90,16 +94,17 @@ def scan(shards: Sequence[Path], workers: int, advance: Callable[[int], None]) -
     """Count the parts of all samples.
 
     A shard that is broken, or holds no samples, is named in the result and ends nothing. As in
-    training, its samples before the break count.
+    training, its samples before the break count, and those that lack a part do not.
 
     Args:
-        shards: Tars.
+        shards: Tars; one that is named twice counts once.
         workers: Processes.
         advance: Called with the samples of each shard when it is done.
 
     Raises:
         DataError: There is no sample at all.
     """
+    shards = distinct(shards)
     histogram: Counter[int] = Counter()
     alone, photos, broken = 0, [], {}
     for place, found in over(scan_shard, shards, workers):
@@ -123,14 +128,16 @@ def scan_shard(path: Path) -> ShardScan:
     """Count the parts of the samples of one shard."""
     found = ShardScan()
     photos: set[bytes] = set()
+    data_set = str(data_set_of(path)).encode(errors="surrogateescape")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for count, about in _samples(data, path):
-                photo = _photo(about)
-                if count is None:
-                    found.broken = found.broken or "numparents.txt of a sample is not a number"
+            for key, said, kinds, about in _samples(data, path):
+                count, fault = _parts(said, kinds)
+                if fault:
+                    found.broken = found.broken or f"sample {plain(key)}: {fault}"
                     continue
                 found.histogram[count] += 1
+                photo = _photo(about, data_set)
                 if photo is None:
                     found.alone += 1
                 else:
@@ -146,36 +153,41 @@ def scan_shard(path: Path) -> ShardScan:
     return found
 
 
-def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[int | None, bytes]]:
-    """The parts of each whole sample, None where they are no number, and its JSON."""
-    stem, about = "\0", b""
-    count: int | None = 0
-    is_sample = False
+def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[str, bytes, set[str], bytes]]:
+    """Key, numparents.txt, kinds of all members and JSON of each whole sample."""
+    stem, said, about = "\0", b"0", b""
+    kinds: set[str] = set()
     for name, start, size, _ in members(data, path):
         if not name.startswith(stem):  # of another sample
-            if is_sample:
-                yield count, about
-            stem, count, about, is_sample = f"{key_and_kind(name)[0]}.", 0, b"", False
+            if not kinds.isdisjoint(_OF_SAMPLES):
+                yield stem[:-1], said, kinds, about
+            stem, said, about, kinds = f"{key_and_kind(name)[0]}.", b"0", b"", set()
         kind = name[len(stem) :]
+        kinds.add(kind)
         if kind == "numparents.txt":
-            count, is_sample = _number(data[start : start + size]), True
+            said = data[start : start + size]
         elif kind == "json":
             about = data[start : start + size]
-        elif kind == "child.jpg":
-            is_sample = True
     check_end(data, path)
-    if is_sample:
-        yield count, about
+    if not kinds.isdisjoint(_OF_SAMPLES):
+        yield stem[:-1], said, kinds, about
 
 
-def _number(digits: bytes) -> int | None:
+def _parts(said: bytes, kinds: set[str]) -> tuple[int, str]:
+    """How many parts a sample has, or why training leaves it out."""
     try:
-        return max(int(digits), 0)
+        count = max(int(said), 0)
     except ValueError:
-        return None
+        return 0, "numparents.txt is not a number"
+    there = itertools.takewhile(lambda part: f"parent{part:03d}.txt" in kinds, range(count))
+    found = sum(1 for _ in there)
+    if found < count:
+        shown = said.decode("ascii", "replace").strip()[:_MOST_DIGITS]
+        return 0, f"numparents.txt says {shown}, but from 0 on there are {found:,} parts"
+    return count, ""
 
 
-def _photo(about: bytes) -> bytes | None:
+def _photo(about: bytes, data_set: bytes) -> bytes | None:
     """A digest of 64 bits of what the captions of one photo share, where the JSON says it."""
     if not about:
         return None
@@ -183,4 +195,7 @@ def _photo(about: bytes) -> bytes | None:
         photo = photo_of(json.loads(about), "")
     except (ValueError, RecursionError):
         return None
-    return hashlib.blake2b(photo.encode(), digest_size=8).digest() if photo else None
+    if not photo:
+        return None
+    named = data_set + b"\0" + photo.encode(errors="surrogatepass")
+    return hashlib.blake2b(named, digest_size=8).digest()

@@ -1,6 +1,7 @@
 """All that decides the bytes of a prepared split, and how two such plans differ."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,11 +19,16 @@ _RULES = 3  # of this program: another number, and what was prepared before is m
 MADE_BY = f"hyper3 data prepare, rules {_RULES}, Pillow {PIL.__version__}"
 
 Plan = dict[str, Any]
-"""Format, settings, folder of the pictures, and every input with its digest or size."""
+"""Format, settings, folder of the pictures, and every input with its digest or size.
+
+Where pictures are files, ``pictures`` is a digest of what their names, sizes and times are.
+"""
 
 
 def plan_of(source: Source, settings: PrepareSettings) -> Plan:
-    """All that decides the bytes of a split; of a tar its size, for it is hashed when it is read.
+    """All that decides the bytes of a split, but for the pictures that are files.
+
+    Of a tar it has the size, for it is hashed when it is read.
 
     Raises:
         DataError: A file is missing.
@@ -43,7 +49,8 @@ def plan_of(source: Source, settings: PrepareSettings) -> Plan:
 
 def plan_in(entry: dict[str, Any]) -> Plan:
     """The plan that an entry of a manifest was made by."""
-    return {key: entry.get(key) for key in ("format", "settings", "images", "inputs", "made_by")}
+    keys = ("format", "settings", "images", "inputs", "made_by", "pictures")
+    return {key: entry.get(key) for key in keys}
 
 
 def differences(before: Plan, now: Plan) -> list[str]:
@@ -61,14 +68,26 @@ def differences(before: Plan, now: Plan) -> list[str]:
     ]
     if before.get("made_by") != now["made_by"]:
         found.append(f"made by {before.get('made_by')}, and this is {now['made_by']}")
-    files = [
-        {item["file"]: item.get("bytes", item.get("sha256")) for item in plan.get("inputs") or []}
-        for plan in (before, now)
-    ]
+    pictures = before.get("pictures")
+    if now.get("pictures") and pictures != now["pictures"]:
+        what = "have come, gone or changed" if pictures else "were not noted before"
+        found.append(f"pictures in {now['images']} {what}")
+    files = [_digests(plan.get("inputs") or []) for plan in (before, now)]
     changed = [name for name in files[0] | files[1] if files[0].get(name) != files[1].get(name)]
     if changed:
         others = f", and {len(changed) - 1:,} more" if len(changed) > 1 else ""
-        found.append(f"{changed[0]} has changed{others}")
+        found.append(f"{changed[0][0]} has changed{others}")
+    return found
+
+
+def _digests(inputs: Sequence[dict[str, Any]]) -> dict[tuple[str, int], Any]:
+    """Digest or size of every input, by its name and how many of that name stand before it."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for item in inputs:
+        name = item["file"]
+        found[name, seen[name]] = item.get("bytes", item.get("sha256"))
+        seen[name] += 1
     return found
 
 

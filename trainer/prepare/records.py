@@ -158,6 +158,11 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
+def is_side(value: Any) -> TypeGuard[float]:
+    """Whether something can be the width or height of a picture in pixels."""
+    return is_number(value) and value >= 1  # what is less has no share that is finite
+
+
 def printable(text: str) -> str:
     """A text that can be written and shown whatever a file held, cut to a line."""
     shown = text.encode(errors="replace").decode()[:_LONGEST_ID]
@@ -190,7 +195,7 @@ def _sound_boxes(record: Record, where: str, tally: Tally) -> list[dict[str, Any
             tally.skip("boxes", "malformed", where)
         elif not is_text(box["phrase"]) or not is_text(str(box.get("name"))):
             tally.skip("boxes", "phrase is not valid text", where)
-        elif box.get("caption") not in (None, *range(len(record["captions"]))):
+        elif not _has_caption(box, len(record["captions"])):
             tally.skip("boxes", "caption does not exist", where)
         else:
             name = box.get("name")
@@ -206,7 +211,7 @@ def _sound_boxes(record: Record, where: str, tally: Tally) -> list[dict[str, Any
 
 
 def _is_size(size: Any) -> bool:
-    return isinstance(size, list) and len(size) == 2 and all(is_number(v) and v > 0 for v in size)
+    return isinstance(size, list) and len(size) == 2 and all(map(is_side, size))
 
 
 def _is_strip(size: list[int]) -> bool:
@@ -217,10 +222,17 @@ def _is_strip(size: list[int]) -> bool:
     return False
 
 
+def _has_caption(box: dict[str, Any], captions: int) -> bool:
+    index = box.get("caption")
+    return index is None or 0 <= index < captions
+
+
 def _is_box(box: Any) -> bool:
     if not isinstance(box, dict):
         return False
     phrase, corners = box.get("phrase"), box.get("xyxy")
+    if type(box.get("caption")) not in (type(None), int):  # true and 0.0 are equal to an index
+        return False
     if not isinstance(phrase, str) or not phrase.strip():
         return False
     return isinstance(corners, list) and len(corners) == 4 and all(map(is_number, corners))

@@ -5,27 +5,28 @@ finished shard with a note of it, and the plan, which is all that decides the by
 that was killed is gone on with by the same command, and ends in the same bytes.
 """
 
+import contextlib
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError, DataError
+from core.errors import DataError
 from core.lock import take_lock
-from trainer.data.shard_writer import MANIFEST, is_ours, read_manifest
+from trainer.data.shard_writer import MANIFEST
 from trainer.prepare.jobs import Captions, Finished, Job, Tar, tar_name
 from trainer.prepare.plan import MADE_BY, Plan, differences, plan_in, plan_of
 from trainer.prepare.pool import run_jobs
+from trainer.prepare.publish import check_place, entry_in, publish
 from trainer.prepare.records import Tally
 from trainer.prepare.samples import PrepareSettings
 from trainer.prepare.sources.grit import count_samples
 from trainer.prepare.sources.source import Source
-from trainer.prepare.spool import Spool, shuffled, write_spool
-from trainer.storage import check_ours, clear, storage_errors, write_json
+from trainer.prepare.spool import Spool, pictures_of, shuffled, write_spool
+from trainer.storage import storage_errors, write_json
 
 SHARD_SAMPLES = 1_000
 _PLAN, _ENTRY, _SHARDS, _NOTES = "plan.json", "entry.json", "shards", "notes"
@@ -56,22 +57,28 @@ def prepare(
         The split's entry in the manifest: counts, skipped by reason, shards.
 
     Raises:
-        ConfigError: The split's name is not a plain one.
+        ConfigError: The split's name is not a plain one, or the manifest's.
         DataError: The source is not what it seems, or holds nothing that can be used; or the
             split would take the place of files that were not written here.
         StorageError: The folder cannot be written, the disk is full, or another process is there.
     """
-    _check_name(source.split)
-    _check_free(out / source.split, source)
+    check_place(out, source)
+    is_new = not out.exists()
     staging = out / f".{source.split}.partial"
     with storage_errors(out), take_lock(staging):
-        plan = plan_of(source, settings)
-        _begin(staging, plan, _entry_in(out, source.split), say)
-        if not (staging / _ENTRY).is_file():
-            entry = _make(source, staging, plan, settings, workers, advance)
-            write_json(staging / _ENTRY, entry)
+        try:
+            plan, spool = _read(source, staging, settings)
+            _begin(staging, plan, entry_in(out, source.split), say)
+            if not (staging / _ENTRY).is_file():
+                entry = _make(source, staging, plan, spool, settings, workers, advance)
+                write_json(staging / _ENTRY, entry)
+        except DataError:
+            if not any((staging / _NOTES).glob("*.json")):
+                _remove(staging, out if is_new else None)
+            raise
         entry = json.loads((staging / _ENTRY).read_bytes())
-        _publish(staging, out, source.split, entry)
+        publish(staging / _SHARDS, out, source.split, entry)
+        shutil.rmtree(staging)
     return dict(entry)
 
 
@@ -85,22 +92,46 @@ def left_out(entry: dict[str, Any]) -> list[str]:
 
 
 def is_complete(source: Source, out: Path, settings: PrepareSettings) -> bool:
-    """Whether the split is already there, made from the same files by the same settings."""
-    entry = _entry_in(out, source.split)
+    """Whether the split is already there, made from the same files by the same settings.
+
+    Of pictures that are files, the records are read for their names, and none is opened.
+    """
+    entry = entry_in(out, source.split)
     if not entry or (out / f".{source.split}.partial").exists():
         return False
-    if differences(plan_in(entry), plan_of(source, settings)):
+    before = plan_in(entry)
+    if differences(before | {"pictures": None}, plan_of(source, settings)):
         return False
     written = (out / MANIFEST).stat().st_mtime
-    return all(tar.stat().st_mtime <= written for tar in source.tars) and all(
-        (out / source.split / shard["file"]).is_file() for shard in entry["shards"]
+    return (
+        all(tar.stat().st_mtime <= written for tar in source.tars)
+        and all((out / source.split / shard["file"]).is_file() for shard in entry["shards"])
+        and (source.read is None or pictures_of(source, settings.limit) == before["pictures"])
     )
+
+
+def _read(source: Source, staging: Path, settings: PrepareSettings) -> tuple[Plan, Spool | None]:
+    """The plan, and the records where pictures are files."""
+    plan = plan_of(source, settings)  # first, so that a file that changes meanwhile differs later
+    if source.read is None:
+        return plan, None
+    spool = write_spool(source, staging / "records.jsonl", settings.limit)
+    return plan | {"pictures": spool.pictures}, spool
+
+
+def _remove(staging: Path, out: Path | None) -> None:
+    """Take away the folder of a work of which nothing is left, and the one around it if empty."""
+    shutil.rmtree(staging, ignore_errors=True)
+    if out:
+        with contextlib.suppress(OSError):
+            out.rmdir()
 
 
 def _make(
     source: Source,
     staging: Path,
     plan: Plan,
+    spool: Spool | None,
     settings: PrepareSettings,
     workers: int,
     advance: Callable[[int, int], None],
@@ -108,13 +139,12 @@ def _make(
     """Make every shard that is not there, and the split's entry."""
     (staging / _SHARDS).mkdir(exist_ok=True)
     tally = Tally()
-    spool = None
     jobs: Iterable[Job]
-    if source.read is None:
+    if spool is None:
         jobs = tar_jobs = _tar_jobs(source, staging, settings)
         total, count = sum(job.work.weight for job in tar_jobs), len(tar_jobs)
     else:
-        spool = write_spool(source, staging / "records.jsonl", settings.limit, tally)
+        tally.add(spool.tally)
         jobs = _caption_jobs(source, spool, staging, plan, settings)
         total, count = len(spool.places), -(-len(spool.places) // SHARD_SAMPLES)
     notes = run_jobs(jobs, min(workers, count), lambda done: advance(done, total))
@@ -123,11 +153,8 @@ def _make(
         tally.add(note.tally)
     entry = _entry(plan, spool, notes, tally)
     if entry["samples"] == 0:
-        shutil.rmtree(staging)
-        files = ", ".join(source.files)
-        where = f"{files}, with pictures in {source.images}" if files else str(source.images)
-        lines = left_out(entry) or ["  nothing"]
-        raise DataError("\n".join([f"{where}: no usable caption; left out:", *lines]))
+        shutil.rmtree(staging / _NOTES, ignore_errors=True)
+        raise _nothing(source, left_out(entry))
     wanted = {shard["file"] for shard in entry["shards"]}
     for path in (staging / _SHARDS).iterdir():  # of an earlier plan, or torn
         if path.name not in wanted:
@@ -135,12 +162,21 @@ def _make(
     return entry
 
 
+def _nothing(source: Source, lines: list[str]) -> DataError:
+    """That a source has no caption that can be used, and what was left out."""
+    files = [str(of[0]) if len(of) == 1 else name for name, of in source.files.items()]
+    where = f"{', '.join(files)}, with pictures in {source.images}" if files else source.images
+    if not lines:
+        return DataError(f"{where}: empty: not one photo is named there; name another SOURCE")
+    return DataError("\n".join([f"{where}: no usable caption; left out:", *lines]))
+
+
 def _entry(plan: Plan, spool: Spool | None, notes: list[Finished], tally: Tally) -> dict[str, Any]:
     """What the manifest says of a split."""
     shards = [note.shard for note in notes if note.shard.samples]
-    read = {note.source["file"]: note.source for note in notes if note.source}
+    read = [note.source for note in notes if note.source]  # in the order of the tars
     return plan | {
-        "inputs": [read.get(item["file"], item) for item in plan["inputs"]],
+        "inputs": [*read, *plan["inputs"][len(read) :]],
         "photos": sum(note.photos for note in notes),
         "samples": sum(shard.samples for shard in shards),
         "samples_without_parts": tally.without_parts,
@@ -213,48 +249,3 @@ def _begin(
     elif finished:
         say(f"going on with what an earlier run left: {finished:,} shards are finished")
     write_json(staging / _PLAN, plan)
-
-
-def _publish(staging: Path, out: Path, split: str, entry: dict[str, Any]) -> None:
-    """Put the finished split in its place; killed at any point, this is done again."""
-    manifest = read_manifest(out) or {}
-    splits = manifest.setdefault("splits", {})
-    if (staging / _SHARDS).is_dir():
-        clear(out / split, ".tar")
-        if splits.pop(split, None):
-            write_json(out / MANIFEST, manifest)
-        (staging / _SHARDS).rename(out / split)
-    splits[split] = entry
-    manifest.setdefault("source", "photos with captions and boxes")
-    write_json(out / MANIFEST, manifest)
-    shutil.rmtree(staging)
-
-
-def _entry_in(out: Path, split: str) -> dict[str, Any] | None:
-    """What the manifest says of a split that is there."""
-    entry = ((read_manifest(out) or {}).get("splits") or {}).get(split)
-    return entry if isinstance(entry, dict) else None
-
-
-def _check_name(split: str) -> None:
-    if not re.fullmatch(r"[\w-][\w.-]*", split):
-        raise ConfigError(
-            f"split {split!r}: write a plain name of letters, digits and ._- with --split"
-        )
-
-
-def _check_free(folder: Path, source: Source) -> None:
-    """Make sure that what a split would replace was written here: raw data are tars as well."""
-    for tar in source.tars:
-        if tar.resolve().is_relative_to(folder.resolve()):
-            raise DataError(
-                f"{tar}: is read from {folder}, which would be written; name another --out or "
-                "--split, or a SOURCE without it"
-            )
-    check_ours(folder, ".tar")
-    for tar in sorted(folder.glob("*.tar")):
-        if not is_ours(tar):
-            raise DataError(
-                f"{tar}: was not written by this command and would be lost; name another --out or "
-                "--split"
-            )

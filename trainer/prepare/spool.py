@@ -3,7 +3,10 @@
 However large a data set is, memory holds three numbers of each caption.
 """
 
+import contextlib
+import hashlib
 import json
+import os
 import random
 from array import array
 from collections.abc import Iterator
@@ -26,34 +29,44 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spool:
-    """Sound records, one JSON a line, and where each caption is."""
+    """Sound records, one JSON a line, and where each caption is.
+
+    Attributes:
+        file: The records.
+        places: Of the captions.
+        licences: That the records name.
+        pictures: A digest of names, sizes and times of all pictures, which are not opened.
+        tally: What was left out.
+    """
 
     file: Path
     places: Places
     licences: tuple[str, ...]
+    pictures: str
+    tally: Tally
 
 
-def write_spool(source: Source, file: Path, limit: int | None, tally: Tally) -> Spool:
+def write_spool(source: Source, file: Path, limit: int | None) -> Spool:
     """Read a source once and keep what can be used.
 
     Args:
         source: Of records.
         file: Is written.
         limit: Most records to read.
-        tally: Counts what is left out.
 
     Raises:
         DataError: The source is missing, or not what it seems.
     """
     if source.read is None:
         raise ValueError(f"{source.format} is not read as records")
-    places = array("q")
+    places, tally, pictures = array("q"), Tally(), hashlib.sha256()
     licences: set[str] = set()
     with file.open("wb") as lines:
         for where, found in islice(source.read(tally), limit):
             record = sound_record(found, where, tally)
             if record is None:
                 continue
+            pictures.update(_state(source.images, record["image"]))
             for place, caption in enumerate(record["usable"]):
                 places.extend((lines.tell(), caption, place == 0))
             if "license" in record and len(licences) < _MOST_LICENCES:
@@ -62,7 +75,21 @@ def write_spool(source: Source, file: Path, limit: int | None, tally: Tally) -> 
     if source.licence:
         licences.add(source.licence)
     table = np.array(places, np.int64).reshape(-1, 3)
-    return Spool(file, table, tuple(sorted(licences)))
+    return Spool(file, table, tuple(sorted(licences)), pictures.hexdigest(), tally)
+
+
+def pictures_of(source: Source, limit: int | None) -> str:
+    """What the digest of the pictures would be now; nothing is written."""
+    return write_spool(source, Path(os.devnull), limit).pictures
+
+
+def _state(folder: Path, image: str) -> bytes:
+    """Name of a picture, and what tells that its file is another or can be read, if it is there."""
+    state = ""
+    with contextlib.suppress(OSError, ValueError):  # no such file, or a name that none can have
+        found = (folder / image).stat()
+        state = f"{found.st_size} {found.st_mtime_ns} {found.st_mode & 0o444}"
+    return f"{image}\0{state}\n".encode()
 
 
 def shuffled(places: Places, seed: int) -> Places:

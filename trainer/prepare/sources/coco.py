@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, DataError
-from trainer.prepare.records import Tally, is_number
+from trainer.prepare.records import Tally, is_number, is_side
 from trainer.prepare.sources.json_stream import stream_items
 from trainer.prepare.sources.source import Request, Source, picture_below, shares
 
@@ -154,7 +154,7 @@ def _object(
         tally.skip("boxes", "crowd", where)
     elif not (isinstance(edges, list) and len(edges) == 4 and all(map(is_number, edges))):
         tally.skip("boxes", "malformed", where)
-    elif not all(is_number(photo.get(key)) and photo[key] > 0 for key in ("width", "height")):
+    elif not all(is_side(photo.get(key)) for key in ("width", "height")):
         tally.skip("boxes", "photo without width and height", where)
     else:
         x, y, across, down = edges

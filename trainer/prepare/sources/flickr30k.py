@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from core.errors import ConfigError, DataError
-from trainer.prepare.records import Tally, is_number
+from trainer.prepare.records import Tally, is_number, is_side
 from trainer.prepare.sources.source import Request, Source, picture_below, shares
 
 LOOKED_FOR = "a folder with Annotations/*.xml and Sentences/*.txt (Flickr30k Entities)"
@@ -137,7 +137,7 @@ def _annotation(file: Path, name: str, tally: Tally) -> _Photo | None:
         tally.skip("photos", "annotation is not XML", name)
         return None
     size = [_number(root.findtext(f"size/{axis}")) for axis in ("width", "height")]
-    if not all(is_number(value) and value > 0 for value in size):
+    if not all(map(is_side, size)):
         tally.skip("photos", "annotation without width and height", name)
         return None
     boxes: dict[str, list[list[float]]] = {}

@@ -38,7 +38,8 @@ def is_here(request: Request) -> bool:
     """Whether this is what the place holds."""
     if request.path.is_dir():
         return any(request.path.glob("*.tar"))
-    return request.place.endswith(".tar") or any(letter in request.place for letter in "*?[{")
+    is_pattern = any(letter in request.place for letter in "*?[{") and not request.path.exists()
+    return request.place.endswith(".tar") or is_pattern
 
 
 def find(request: Request) -> Source:

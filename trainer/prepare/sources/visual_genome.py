@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import DataError
-from trainer.prepare.records import Tally, is_number
+from trainer.prepare.records import Tally, is_number, is_side
 from trainer.prepare.sources.coco import captions_by_id
 from trainer.prepare.sources.json_stream import stream_items
 from trainer.prepare.sources.source import Request, Source, picture_below, shares
@@ -42,7 +42,8 @@ def find(request: Request) -> Source:
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: is not there; unpack it beside the other")
     files = {name: [folder / name] for name in (_IMAGES, _REGIONS)}
-    files |= {file.name: [file] for file in request.captions}
+    for file in request.captions:  # two folders may have files of one name
+        files.setdefault(file.name, []).append(file)
     images = request.images or folder
     return Source(
         format="visual-genome",
@@ -91,7 +92,7 @@ def _read(
             tally.skip("photos", f"not in {_IMAGES}", where)
             continue
         size: list[Any] = [photo.get("width"), photo.get("height")]
-        if not all(is_number(value) and value > 0 for value in size):
+        if not all(map(is_side, size)):
             tally.skip("photos", "without width and height", where)
             continue
         boxes = [_box(region, size) for region in _list(item.get("regions"))]
