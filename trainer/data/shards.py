@@ -16,6 +16,7 @@ The headers are read once, at the start. After that a sample is one read at a kn
 import contextlib
 import functools
 import glob
+import itertools
 import json
 import logging
 import mmap
