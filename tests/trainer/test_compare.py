@@ -156,7 +156,9 @@ def test_a_system_that_cannot_be_trained_is_named_and_the_others_are_compared(
     assert "lower optim.batch_size" in said
 
 
-def test_continuations_start_from_the_base_of_their_own_seed(folder: Path) -> None:
+def test_continuations_start_from_the_base_of_their_own_seed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = SYSTEMS.partition("[systems")[0].format(records=folder / "test.jsonl")
     (folder / "rows.toml").write_text(
         text
@@ -171,6 +173,11 @@ def test_continuations_start_from_the_base_of_their_own_seed(folder: Path) -> No
     assert {row["system"] for row in table(out)} == {"full"}
     log = (out / "runs" / "full" / "seed-0" / "train.log").read_text()
     assert "runs/base/seed-0/checkpoints/00000002" in log.replace("\n", "")
+    before = states(out)
+    monkeypatch.chdir(folder)
+    spelt = Path("..") / folder.name / "out"
+    compare([str(folder / "rows.toml")], seeds=1, on=(), out=spelt, baseline=None, at_once=1)
+    assert states(out) == before
 
 
 def test_a_training_that_another_process_is_at_is_waited_for(folder: Path) -> None:

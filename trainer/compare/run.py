@@ -65,7 +65,8 @@ def compare(
     number = seeds or plan.seeds
     with _told_how_to_get(plan):
         tasks = _tasks(on or plan.on)
-    planned = plans.runs(plan, folder, number)
+    # A run is known by the base that it continues, however the folder is spelt.
+    planned = plans.runs(plan, folder.resolve(), number)
     names = plans.rows(planned)
     base = _baseline(baseline or plan.baseline or names[0], names)
     with _told_how_to_get(plan):
