@@ -6,13 +6,9 @@ a backward pass of its image tower. Two costs are told: how long the loop stands
 much the steps that are taken during the write are slower than steps alone (the writer takes a
 share of the cores, which on a GPU nobody misses).
 
-    python benchmarks/checkpoints.py [--rounds 5] [--small] [--device cuda] [--save]
+    python -m benchmarks.checkpoints [--rounds 5] [--small] [--device cuda] [--save]
 """
 
-import argparse
-import datetime as dt
-import os
-import platform
 import shutil
 import statistics
 import time
@@ -21,16 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import arguments, report
 from trainer.checkpoint import Position, path_of, tensors_of, write
 from trainer.config import Recipe, load_recipe
 from trainer.model import DualEncoder
 from trainer.optim import build_optimizer
 from trainer.saver import Saver
 
-RESULTS = Path(__file__).parent / "results"
 FOLDER = Path("runs/checkpoints-benchmark")
 ALONE = 8  # steps that are timed without a write
 
@@ -47,12 +42,10 @@ class Round:
 
 def main() -> None:
     """Measure, and print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--small", action="store_true", help="a model of a few megabytes")
-    arguments.add_argument("--device", default="cpu")
-    arguments.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
-    options = arguments.parse_args()
+    parser = arguments("A checkpoint written beside the loop against one it waits for.", rounds=5)
+    parser.add_argument("--small", action="store_true", help="a model of a few megabytes")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
     name = "demo-smoke" if options.small else "hyper3_vit_b16"
     recipe = load_recipe(Path(name), [f"run.out={FOLDER}", "run.keep=1"])
     device = torch.device(options.device)
@@ -70,17 +63,12 @@ def main() -> None:
     )
     rounds = measure(recipe, model, optimizer, device, options.rounds)
     shutil.rmtree(FOLDER)
-    console = Console(record=True, width=110)
-    console.print(tabulate(rounds, f"{name}: {size / 1e9:.2f} GB on {device.type}"))
-    console.print(
+    table = tabulate(rounds, f"{name}: {size / 1e9:.2f} GB on {device.type}")
+    about = (
         f"median of {options.rounds} after one that is not counted, whose copy took its memory "
-        f"first and {rounds[0].beside:.2f} s; {os.cpu_count()} cores, {torch.get_num_threads()} "
-        f"threads, {platform.machine()}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}"
+        f"first and {rounds[0].beside:.2f} s"
     )
-    if options.save:
-        file = RESULTS / f"{dt.date.today().isoformat()}-checkpoints.md"  # noqa: DTZ011
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    report("checkpoints", table, about, options)
 
 
 def measure(

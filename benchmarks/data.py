@@ -98,9 +98,8 @@ def write(samples: list[Sample], folder: Path, seed: int) -> BatchDataset:
 
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = arguments("JPEG bytes to augmented tensors on one core.", rounds=7)
+    parser = arguments("JPEG bytes to augmented tensors on one core.", rounds=7, seed=0, samples=48)
     parser.add_argument("shards", nargs="?", default="data/flickr8k-boxes/train")
-    parser.add_argument("--samples", type=int, default=48)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
@@ -140,7 +139,7 @@ def main() -> None:
         f"{sum(map(len, jpegs)) / len(jpegs) / 1000:.0f} kB each"
     )
     table = tabulate(seconds, "plain", {"images/s": rates})
-    report("data", table, about, options.seed, save=options.save)
+    report("data", table, about, options)
 
 
 if __name__ == "__main__":

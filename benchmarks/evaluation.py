@@ -6,36 +6,30 @@ one matrix of textbook distances and the ten nearest of each row and column.
 *cones*: the same from embeddings; plain takes the textbook angle of every pair at once.
 Each run has a process of its own, whose memory at its peak is that of embeddings and all.
 
-    python benchmarks/evaluation.py [--save]
+    python -m benchmarks.evaluation [--save]
 """
 
-import argparse
-import datetime as dt
 import multiprocessing
-import os
-import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from benchmarks.timing import arguments, report, tabulate
 from core.evaluation.entailment import score_pairs
 from core.evaluation.metrics import auroc, average_precision
 from core.evaluation.retrieval import retrieval
 from core.spaces import Lorentz
 
-RESULTS = Path(__file__).parent / "results"
 SPACE: Lorentz[Any] = Lorentz(0.7)
 DIM = 512
 CAPTIONS = 5  # of an image, in retrieval
@@ -210,64 +204,32 @@ def worst_difference(a: Figures, b: Figures) -> float:
     return max(abs(a[name] - b[name]) for name in a.keys() | b.keys())
 
 
-def tabulate(found: dict[str, dict[str, list[Timed]]]) -> Table:
-    """Medians and ranges, memory, and how many times faster than plain."""
-    table = Table("task", "side", "median s", "range s", "peak MB", "times faster")
-    for task, sides in found.items():
-        base = statistics.median(each.seconds for each in sides["plain"])
-        for side, runs in sides.items():
-            seconds = [each.seconds for each in runs]
-            middle = statistics.median(seconds)
-            table.add_row(
-                task,
-                side,
-                f"{middle:.3f}",
-                f"{min(seconds):.3f} - {max(seconds):.3f}",
-                f"{max(each.peak_mb for each in runs):,.0f}",
-                f"{base / middle:.2f}",
-            )
+def table_of(task: str, sides: dict[str, list[Timed]]) -> Table:
+    """Times and memory of both sides of a task."""
+    seconds = {side: [each.seconds for each in runs] for side, runs in sides.items()}
+    peaks = {side: f"{max(each.peak_mb for each in runs):,.0f}" for side, runs in sides.items()}
+    table = tabulate(seconds, "plain", {"peak MB": peaks})
+    table.title = task
     return table
 
 
-def processor() -> str:
-    """The name of the processor, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def main() -> None:
-    """Check, measure, and print the tables."""
-    parser = argparse.ArgumentParser(description="The evaluation against its plain form.")
+    """Check, measure, and print a table of each task."""
+    parser = arguments("The evaluation against its plain form.", rounds=3, seed=0)
     parser.add_argument("--images", type=int, default=5_000, help="in retrieval")
     parser.add_argument("--chains", type=int, default=1_000, help="in metrics and cones")
-    parser.add_argument("--rounds", type=int, default=3, help="of both sides")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", action="store_true", help=f"keep the tables in {RESULTS}")
     options = parser.parse_args()
-    console = Console(record=True, width=100, highlight=False)
     sizes = {"retrieval": options.images} | dict.fromkeys(("metrics", "cones"), options.chains)
     found = measure(sizes, options.rounds, options.seed)
-    console.print(tabulate(found))
     recall = found["retrieval"]["ours"][0].figures["text to image 1"]
-    console.print(
+    about = (
         f"retrieval: {options.images:,} images x {CAPTIONS * options.images:,} captions (R@1 "
         f"{recall:.0%}); metrics and cones: {(OWN + WRONG) * options.chains:,} pairs; "
         f"{DIM} dimensions, float64\nfigures equal: recalls exactly, others to {TOLERANCE}; "
         f"{options.rounds} rounds, alternating"
     )
-    packages = ("numpy", "scikit-learn")
-    console.print(
-        f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, "
-        f"{', '.join(f'{name} {version(name)}' for name in packages)}; seed {options.seed}"
-    )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-evaluation.md"
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    tables = Group(*(table_of(task, sides) for task, sides in found.items()))
+    report("evaluation", tables, about, options, modules=("numpy", "sklearn"))
 
 
 if __name__ == "__main__":

@@ -3,30 +3,23 @@
 All tasks that the data allow, on the bundle and on a service of it that is started here, in turn.
 Nothing that was embedded is kept. How far figures and orders agree is measured first.
 
-    python benchmarks/evaluation_http.py --bundle bundles/NAME --data test.jsonl [--save]
+    python -m benchmarks.evaluation_http --bundle bundles/NAME --data test.jsonl [--save]
 """
 
-import argparse
-import datetime as dt
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from benchmarks.timing import alternate, arguments, report, tabulate
 from core.evaluation.dataset import Dataset, open_dataset
 from core.evaluation.embedder import Embedder
 from core.evaluation.encoder import Encoder, open_encoder
@@ -34,7 +27,6 @@ from core.evaluation.measure import Measure
 from core.evaluation.suites import KINDS
 from core.evaluation.task import Options
 
-RESULTS = Path(__file__).parent / "results"
 CLOSE = 1e-4  # in distance: pairs closer than this may swap their places
 SHARE = 1e-3  # shares may differ by this
 
@@ -62,15 +54,14 @@ def compare(bundle: Path, file: Path, limit: int | None, rounds: int) -> Compari
     data = open_dataset(file, limit)
     tasks = tuple(name for name in data.families if KINDS[name].applies(data))
     with service(bundle) as url:
-        sides = {"bundle": open_encoder(str(bundle)), "service": open_encoder(url)}
-        found = {name: suite(encoder, data, tasks) for name, encoder in sides.items()}
-        changed, orders, gap = compare_orders(*(distances(side, data) for side in sides.values()))
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(rounds):
-            for name, encoder in sides.items():
-                start = time.perf_counter()
-                suite(encoder, data, tasks)
-                seconds[name].append(time.perf_counter() - start)
+        bundled, served = open_encoder(str(bundle)), open_encoder(url)
+        sides = {
+            "bundle": lambda _: suite(bundled, data, tasks),
+            "service": lambda _: suite(served, data, tasks),
+        }
+        found = {name: side(0) for name, side in sides.items()}
+        changed, orders, gap = compare_orders(distances(bundled, data), distances(served, data))
+        seconds = alternate(sides, rounds)
     differences = [
         abs(a.value - b.value)
         for a, b in zip(found["bundle"], found["service"], strict=True)
@@ -148,40 +139,22 @@ def _address(process: "subprocess.Popen[str]") -> str:
     sys.exit(f"the service did not start:\n{''.join(said)}")
 
 
-def tabulate(found: Comparison) -> Table:
-    """Times of the suite on both."""
-    table = Table("suite on", "median s", "range s", "of the bundle's speed")
-    base = statistics.median(found.seconds["bundle"])
-    for side, seconds in found.seconds.items():
-        middle = statistics.median(seconds)
-        spread = f"{min(seconds):.2f} - {max(seconds):.2f}"
-        table.add_row(side, f"{middle:.2f}", spread, f"{base / middle:.2f}")
-    return table
-
-
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = argparse.ArgumentParser(description="The suite over HTTP against the bundle.")
+    parser = arguments("The suite over HTTP against the bundle.", rounds=3)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="records, or a prepared folder")
     parser.add_argument("--limit", type=int, help="take the first records alone")
-    parser.add_argument("--rounds", type=int, default=3, help="of both sides")
-    parser.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
     options = parser.parse_args()
     found = compare(options.bundle, options.data, options.limit, options.rounds)
-    console = Console(record=True, width=100, highlight=False)
-    console.print(tabulate(found))
-    console.print(
+    about = (
         f"{', '.join(found.tasks)} of {found.pictures:,} pictures; {options.rounds} rounds, "
         f"alternating\nlargest difference of a share: {100 * found.share_difference:.3f} points; "
         f"of {found.orders:,} orders {found.changed:,} differ,\nby pairs at most {found.gap:.1e} "
-        f"apart in distance\n{os.cpu_count()} cores, {platform.machine()}, Python "
-        f"{platform.python_version()}, onnxruntime {version('onnxruntime')}"
+        "apart in distance"
     )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-evaluation-http.md"
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    table = tabulate(found.seconds, "bundle")
+    report("evaluation-http", table, about, options, modules=("onnxruntime",))
     if found.gap >= CLOSE or found.share_difference > SHARE:
         sys.exit("the service does not give what the bundle gives")
 

@@ -4,25 +4,21 @@ Both sides train Flickr8k's recipe with a frozen EfficientNet-Lite0, one after t
 compared is the speed that the runs report themselves, the first report left out. The first run on
 the features computes them, which is not counted but told.
 
-    python benchmarks/features.py [--steps 60] [--save] [section.key=value ...]
+    python -m benchmarks.features [--steps 60] [--save] [section.key=value ...]
 """
 
-import argparse
-import datetime as dt
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import arguments, report
+
 FOLDER = Path("runs/features")
-RESULTS = Path(__file__).parent / "results"
 FROZEN = (
     "image_tower.kind=timm", "image_tower.name=tf_efficientnet_lite0", "image_tower.form=timm",
     "image_tower.frozen=true", "augment.crop_scale=[1,1]", "augment.jitter_probability=0",
@@ -32,11 +28,9 @@ FROZEN = (
 
 def main() -> None:
     """Train both ways, and print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--steps", type=int, default=60)
-    arguments.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
-    arguments.add_argument("overrides", nargs="*", help="of the recipe flickr8k")
-    options = arguments.parse_args()
+    parser = arguments("Stored features of a frozen tower against running it.", steps=60)
+    parser.add_argument("overrides", nargs="*", help="of the recipe flickr8k")
+    options = parser.parse_args()
     settings = [f"optim.steps={options.steps}", "optim.warmup_steps=5", *options.overrides]
     sides = {
         "the tower in every step": measure("tower", settings),
@@ -48,17 +42,8 @@ def main() -> None:
         table.add_column(column, justify="left" if not column else "right")
     for side, (speed, share) in sides.items():
         table.add_row(side, f"{speed:.1f}", f"{speed / slowest:.1f}", f"{share:.0%}")
-    console = Console(record=True, width=110)
-    console.print(table)
-    console.print(
-        f"{options.steps} steps each, {' '.join(options.overrides) or 'nothing else changed'}; "
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load "
-        f"{os.getloadavg()[0]:.1f} at the end"
-    )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.date.today().isoformat()}-features.md"  # noqa: DTZ011
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    about = f"{options.steps} steps each, {' '.join(options.overrides) or 'nothing else changed'}"
+    report("features", table, about, options, modules=())
 
 
 def measure(side: str, settings: list[str]) -> tuple[float, float]:

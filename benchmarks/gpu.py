@@ -9,15 +9,13 @@ devices, on the device in the recipe's precision and on the CPU in float32: the 
 equal within what bfloat16 rounds off (an 8-bit significand), or within float32.
 
     hyper3 data scenes                                       # the demo's shards
-    python benchmarks/gpu.py                                 # on a GPU: the paper's recipe
-    python benchmarks/gpu.py --recipe demo --steps 40        # on a CPU: to see that it works
-    python benchmarks/gpu.py speed.compile=true optim.batch_size=512 --save
+    python -m benchmarks.gpu                                 # on a GPU: the paper's recipe
+    python -m benchmarks.gpu --recipe demo --steps 40        # on a CPU: to see that it works
+    python -m benchmarks.gpu speed.compile=true optim.batch_size=512 --save
 """
 
 import argparse
-import datetime as dt
 import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -30,10 +28,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import arguments, report
 from trainer.config import Recipe, load_recipe
 from trainer.run import train
 
-RESULTS = Path(__file__).parent / "results"
 STEADY = (
     "augment.crop_scale=[1,1]",
     "augment.jitter_probability=0",
@@ -89,15 +87,12 @@ def measured(rows: Sequence[dict[str, Any]]) -> Table:
 
 def main() -> None:
     """Check the losses, train, and print one table."""
-    parser = argparse.ArgumentParser(description="Training on a device.")
+    parser = arguments("Training on a device.", steps=100)
     parser.add_argument("overrides", nargs="*", help="section.key=value of the recipe")
     parser.add_argument("--recipe", default="hyper3_vit_b16")
     parser.add_argument("--shards", default="data/scenes/train")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--save", action="store_true", help="keep the table in benchmarks/results")
     options = parser.parse_args()
-    console = Console(record=True, width=100, highlight=False)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         precision = recipe_of(options, folder).optim.precision
@@ -107,23 +102,16 @@ def main() -> None:
         every = f"run.log_every={max(1, options.steps // 20)}"
         stop = f"run.stop_at={options.steps}"
         recipe = recipe_of(options, folder / "run", stop, every, f'run.device="{options.device}"')
-        rows = reports(recipe, console)
-    name = torch.cuda.get_device_name(options.device) if "cuda" in options.device else "CPU"
-    console.print(measured(rows))
-    console.print(
-        f"{name}; {recipe.name}, {precision}, batches of {recipe.optim.batch_size}, "
+        rows = reports(recipe, Console())
+    about = (
+        f"{recipe.name}, {precision} on {options.device}, batches of {recipe.optim.batch_size}, "
         f"{options.steps} steps, data.workers {recipe.data.workers}; overrides: "
         f"{' '.join(options.overrides) or 'none'}\n"
         f"losses of {CHECKED_STEPS} steps of {CHECKED_BATCH} samples differ from a CPU's in "
         f"float32 by {worst:.1e} at most ({', '.join(f'{loss:.4f}' for loss in here)} against "
-        f"{', '.join(f'{loss:.4f}' for loss in there)})\n"
-        f"torch {torch.__version__}, Python {platform.python_version()}",
-        markup=False,
+        f"{', '.join(f'{loss:.4f}' for loss in there)})"
     )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-gpu.md"
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    report("gpu", measured(rows), about, options)
     if worst > TOLERANCE[precision]:
         sys.exit(f"the losses differ by more than {TOLERANCE[precision]:g}")
 

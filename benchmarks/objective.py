@@ -181,15 +181,16 @@ def difference(case: Case) -> float:
 
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = arguments("The objective against the plain formulas.", rounds=7)
-    for name, count in (("images", 768), ("parts", 1460), ("queries", 4000), ("dim", 512)):
-        parser.add_argument(f"--{name}", type=int, default=count)
-    options = parser.parse_args()
-    sizes = (options.images, options.parts, options.queries, options.dim, options.seed)
-    worst = difference(make_case(*sizes, torch.float64))
+    title = "The objective against the plain formulas."
+    sizes = {"images": 768, "parts": 1460, "queries": 4000, "dim": 512}
+    options = arguments(title, rounds=7, seed=0, **sizes).parse_args()
+    make = partial(
+        make_case, options.images, options.parts, options.queries, options.dim, options.seed
+    )
+    worst = difference(make(torch.float64))
     if worst > TOLERANCE:
         sys.exit(f"losses or gradients differ by {worst:.1e} of their largest value")
-    case = make_case(*sizes, torch.float32)
+    case = make(torch.float32)
     sides = {"plain": partial(run, case, plain), "ours": partial(run, case, ours)}
     seconds = alternate(sides, options.rounds)
     about = (
@@ -198,7 +199,7 @@ def main() -> None:
         f"losses and gradients equal to {worst:.1e} of their largest value (float64); "
         f"{options.rounds} rounds, alternating"
     )
-    report("objective", tabulate(seconds, "plain"), about, options.seed, save=options.save)
+    report("objective", tabulate(seconds, "plain"), about, options)
 
 
 if __name__ == "__main__":

@@ -4,29 +4,20 @@ Both pool 16 images of 196 patches (width 768, 8 heads, float32) for 3 to 6 quer
 the same parameters. The plain side repeats the patches of an image for each of its queries and
 gives them to `nn.MultiheadAttention`. Outputs and all gradients are checked equal first.
 
-    python benchmarks/pooling.py
-    python benchmarks/pooling.py --save
+    python -m benchmarks.pooling
+    python -m benchmarks.pooling --save
 """
 
-import argparse
-import datetime as dt
-import os
-import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
+from benchmarks.timing import alternate, arguments, report, tabulate, worst_difference
 from trainer.pooling import QueryPooling
 
-RESULTS = Path(__file__).parent / "results"
 IMAGES, PATCHES, WIDTH, HEADS, TEXT_WIDTH = 16, 196, 768, 8, 512
 FEWEST, MOST = 3, 6  # queries of an image
 TOLERANCE = 1e-5  # of the largest value, of outputs and of each gradient
@@ -94,7 +85,7 @@ def leaves(pooling: QueryPooling, case: Case) -> dict[str, Tensor]:
     return {"patches": case.patches, "states": case.states} | parameters
 
 
-def worst_difference(pooling: QueryPooling, case: Case) -> float:
+def difference(pooling: QueryPooling, case: Case) -> float:
     """The largest difference of outputs and gradients, each by the largest value of its tensor."""
 
     def results(pool: Callable[[QueryPooling, Case], Tensor]) -> dict[str, Tensor]:
@@ -106,77 +97,31 @@ def worst_difference(pooling: QueryPooling, case: Case) -> float:
         }
         return {"output": output} | gradients
 
-    ours, theirs = results(folded), results(plain)
-    return max(
-        float((ours[name] - theirs[name]).abs().max() / theirs[name].abs().max())
-        for name in leaves(pooling, case).keys() | {"output"}
-    )
-
-
-def measure(pooling: QueryPooling, case: Case, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each side, alternating; a first round of each is not counted."""
-    sides = {"plain": plain, "folded": folded}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, pool in sides.items():
-            start = time.perf_counter()
-            run(pooling, case, pool)
-            if number:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def tabulate(seconds: dict[str, list[float]]) -> Table:
-    """Medians and ranges, and how many times faster than plain."""
-    table = Table("side", "median ms", "range ms", "times faster")
-    median = {name: statistics.median(values) for name, values in seconds.items()}
-    for name, values in seconds.items():
-        table.add_row(
-            name,
-            f"{median[name] * 1e3:.1f}",
-            f"{min(values) * 1e3:.1f} - {max(values) * 1e3:.1f}",
-            f"{median['plain'] / median[name]:.2f}",
-        )
-    return table
-
-
-def processor() -> str:
-    """The name of the processor, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    found, expected = results(folded), results(plain)
+    return max(worst_difference({name: found[name]}, {name: expected[name]}) for name in expected)
 
 
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = argparse.ArgumentParser(description="Query-conditioned pooling against plain.")
-    parser.add_argument("--rounds", type=int, default=15, help="of both sides")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", action="store_true", help="keep the table in benchmarks/results")
-    options = parser.parse_args()
+    title = "Query-conditioned pooling against plain."
+    options = arguments(title, rounds=15, seed=0).parse_args()
     torch.manual_seed(options.seed)
     pooling, case = QueryPooling(TEXT_WIDTH, WIDTH, HEADS), make_case(options.seed)
-    worst = worst_difference(pooling, case)
+    worst = difference(pooling, case)
     if worst > TOLERANCE:
         sys.exit(f"outputs or gradients differ by {worst:.1e} of their largest value")
-    seconds = measure(pooling, case, options.rounds)
-    console = Console(record=True, width=100, highlight=False)
-    console.print(tabulate(seconds))
-    console.print(
+    sides = {
+        "plain": lambda _: run(pooling, case, plain),
+        "folded": lambda _: run(pooling, case, folded),
+    }
+    seconds = alternate(sides, options.rounds)
+    about = (
         f"forward + backward, {IMAGES} images of {PATCHES} patches, {len(case.image)} queries, "
         f"width {WIDTH}, {HEADS} heads, float32\n"
         f"outputs and gradients equal to {worst:.1e} of their largest value; "
-        f"{options.rounds} rounds, alternating\n"
-        f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; "
-        f"torch {torch.__version__}, Python {platform.python_version()}; seed {options.seed}"
+        f"{options.rounds} rounds, alternating"
     )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-pooling.md"
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    report("pooling", tabulate(seconds, "plain"), about, options)
 
 
 if __name__ == "__main__":

@@ -4,50 +4,37 @@ Both sides see the same scenes in the same order, start from the same weights, a
 same number of steps; one pays for the query pooling and its losses, the other does not. Runs
 that are complete are not repeated. Two run at once, each on its share of the cores.
 
-    python benchmarks/query_terms.py [--seeds 3] [--jobs 2] [--save]
+    python -m benchmarks.query_terms [--seeds 3] [--jobs 2] [--save]
 """
 
-import argparse
-import datetime as dt
 import json
 import os
-import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
+
+from benchmarks.timing import arguments, report
 
 SIDES = {"with query terms": 1.0, "without": 0.0}
 SPLITS = {"trained style": "test", "unseen style": "test_unseen_style"}
 FOLDER = Path("runs/query_terms")
-RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
     """Train what is missing, measure, and print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--seeds", type=int, default=3)
-    arguments.add_argument("--jobs", type=int, default=2, help="runs at once")
-    arguments.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
-    options = arguments.parse_args()
+    parser = arguments("With and without the query terms.", seeds=3)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    options = parser.parse_args()
     runs = [(side, seed) for seed in range(options.seeds) for side in SIDES]
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = [pool.submit(measure, side, seed, options.jobs) for side, seed in runs]
         measured = {run: done.result() for run, done in zip(runs, waiting, strict=True)}
-    console = Console(record=True, width=110)
-    console.print(tabulate(measured, options.seeds))
-    console.print(
-        f"{options.seeds} seeds; {options.jobs} runs at once; {os.cpu_count()} cores, "
-        f"{platform.machine()}, Python {platform.python_version()}; mean ± standard deviation"
-    )
-    if options.save:
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / f"{dt.date.today().isoformat()}-query-terms.md"  # noqa: DTZ011
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    about = f"{options.seeds} seeds; {options.jobs} runs at once; mean ± standard deviation"
+    report("query-terms", tabulate(measured, options.seeds), about, options, modules=())
 
 
 def measure(side: str, seed: int, jobs: int) -> dict[str, float]:

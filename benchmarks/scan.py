@@ -1,29 +1,23 @@
 """Counting the parts of shards: `hyper3 data scan` against the standard library and webdataset.
 
 All three read the same shards in one process, in turn, and must agree; the files are in memory
-from the round before the first that counts. Our side counts photos too, the others do not.
+from the round before the first that counts, and times are of the CPU. Our side counts photos too,
+the others do not.
 
-    python benchmarks/scan.py data/flickr8k/train [--most 10] [--rounds 3] [--save]
+    python -m benchmarks.scan data/flickr8k/train [--most 10] [--rounds 3] [--save]
 """
 
-import argparse
-import datetime as dt
-import os
-import platform
 import statistics
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import webdataset
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.timing import alternate, arguments, report, tabulate
 from trainer.data.shards import find_shards
 from trainer.inspection.scan import scan
-
-RESULTS = Path(__file__).parent / "results"
 
 Counts = tuple[int, int]  # samples, parts
 
@@ -59,54 +53,31 @@ def stream(shards: Sequence[Path]) -> Counts:
     return samples, parts
 
 
-SIDES: dict[str, Callable[[Sequence[Path]], Counts]] = {
-    "webdataset": stream,
-    "tarfile, headers": headers,
-    "hyper3 data scan": ours,
-}
-
-
 def main() -> None:
     """Check, measure, and print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("shards", help="a folder, a tar, a glob or braces")
-    arguments.add_argument("--most", type=int, default=10, help="the first so many shards")
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
-    options = arguments.parse_args()
+    parser = arguments("Counting the parts of shards.", rounds=3)
+    parser.add_argument("shards", help="a folder, a tar, a glob or braces")
+    parser.add_argument("--most", type=int, default=10, help="the first so many shards")
+    options = parser.parse_args()
     shards = find_shards(options.shards)[: options.most]
-    counts = {name: side(shards) for name, side in SIDES.items()}
+    sides = {
+        "webdataset": lambda _: stream(shards),
+        "tarfile, headers": lambda _: headers(shards),
+        "hyper3 data scan": lambda _: ours(shards),
+    }
+    counts = {name: side(0) for name, side in sides.items()}
     if len(set(counts.values())) > 1:
         raise SystemExit(f"the sides disagree: {counts}")
     samples, parts = counts["hyper3 data scan"]
-    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
-    for _ in range(options.rounds):
-        for name, side in SIDES.items():
-            start = time.process_time()
-            side(shards)
-            seconds[name].append(time.process_time() - start)
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    table = Table("side", "median s of CPU", "range s", "samples/s", "times faster")
-    for name, times in seconds.items():
-        table.add_row(
-            name,
-            f"{medians[name]:.2f}",
-            f"{min(times):.2f} - {max(times):.2f}",
-            f"{samples / medians[name]:,.0f}",
-            f"{medians['webdataset'] / medians[name]:.1f}",
-        )
-    console = Console(record=True, width=100)
-    console.print(table)
+    seconds = alternate(sides, options.rounds, time.process_time)
+    rates = {name: f"{samples / statistics.median(own):,.0f}" for name, own in seconds.items()}
     size = sum(shard.stat().st_size for shard in shards)
-    console.print(
+    about = (
         f"{len(shards)} shards of {size / 1e6:,.0f} MB, {samples:,} samples, {parts:,} parts; one "
-        f"process, files in memory; {options.rounds} rounds, alternating\n"
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"webdataset {webdataset.__version__}"
+        f"process, time of its CPU, files in memory; {options.rounds} rounds, alternating"
     )
-    if options.save:
-        file = RESULTS / f"{dt.date.today().isoformat()}-scan.md"  # noqa: DTZ011
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    table = tabulate(seconds, "webdataset", {"samples/s": rates})
+    report("scan", table, about, options, modules=("webdataset",))
 
 
 if __name__ == "__main__":

@@ -137,6 +137,13 @@ def limit(case: Case, number: int) -> object:
 SIDES: dict[str, Callable[[Case, int], object]] = {"plain": plain, "ours": ours, "limit": limit}
 
 
+def finished(side: Callable[[Case, int], object], case: Case, number: int) -> None:
+    """One step, until the device has done it."""
+    side(case, number)
+    if device_of(case).type == "cuda":
+        torch.cuda.synchronize()
+
+
 def rounding(case: Case) -> torch.autocast:
     """Autocast, where the recipe has it."""
     enabled = case.training.recipe.optim.precision == "bf16"
@@ -269,9 +276,9 @@ def peaks(arguments_given: list[str]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = arguments("A whole step against the plain one and the image tower.", rounds=3)
+    title = "A whole step against the plain one and the image tower."
+    parser = arguments(title, rounds=3, seed=0, images=8)
     parser.add_argument("--recipe", default="hyper3_vit_b16")
-    parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--alone", choices=tuple(SIDES), help="print one side's peak memory alone")
@@ -283,8 +290,8 @@ def main() -> None:
     worst = difference(case)
     if worst > (TOLERANCE if options.precision == "fp32" else 5e-2):
         sys.exit(f"losses or gradients differ by {worst:.1e} of their largest value")
-    sides = {name: partial(side, case) for name, side in SIDES.items()}
-    seconds = alternate(sides, options.rounds, options.device)
+    sides = {name: partial(finished, side, case) for name, side in SIDES.items()}
+    seconds = alternate(sides, options.rounds)
     memory = peaks(sys.argv[1:])
     share = {
         side: f"{own['peak']:,.0f} ({own['peak'] / memory['plain']['peak']:.2f})"
@@ -300,7 +307,7 @@ def main() -> None:
         f"loss and gradients equal to {worst:.1e} of their largest value; {options.rounds} rounds, "
         "alternating; memory of a process for each side, weights and AdamW's state included"
     )
-    report("step", tabulate(seconds, "plain", columns), about, options.seed, save=options.save)
+    report("step", tabulate(seconds, "plain", columns), about, options)
 
 
 if __name__ == "__main__":

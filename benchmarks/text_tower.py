@@ -105,10 +105,9 @@ def batches(shards: str, size: int, count: int, seed: int) -> list[Batch]:
 
 def main() -> None:
     """Check, measure, and print one table."""
-    parser = arguments("The text tower against padded texts.", rounds=6)
+    sizes = {"batch": 32, "width": 512, "layers": 12, "heads": 8}
+    parser = arguments("The text tower against padded texts.", rounds=6, seed=0, **sizes)
     parser.add_argument("shards", nargs="?", default="data/flickr8k-boxes/train")
-    for name, value in (("batch", 32), ("width", 512), ("layers", 12), ("heads", 8)):
-        parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     section = TextSection(width=options.width, layers=options.layers, heads=options.heads)
@@ -133,7 +132,7 @@ def main() -> None:
         f"padding, and {tokens[1]:,} in groups of like length\n"
         f"states and gradients equal to {worst:.1e} of their largest value"
     )
-    report("text-tower", tabulate(seconds, "plain"), about, options.seed, save=options.save)
+    report("text-tower", tabulate(seconds, "plain"), about, options)
 
 
 if __name__ == "__main__":

@@ -2,49 +2,52 @@
 
 import argparse
 import datetime as dt
+import importlib
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
-from torch import Tensor
+
+if TYPE_CHECKING:  # some benchmarks do without torch
+    from torch import Tensor
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """Those that all have."""
+def arguments(description: str, **numbers: int) -> argparse.ArgumentParser:
+    """``--save``, and whole numbers by their names and defaults."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=rounds, help="of all sides")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     return parser
 
 
 def alternate(
-    sides: Mapping[str, Callable[[int], object]], rounds: int, device: str = "cpu"
+    sides: Mapping[str, Callable[[int], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each side in each round; a first round of each is not counted.
 
     Args:
-        sides: By name; each gets the number of the round.
+        sides: By name; each gets the number of the round, and ends when its device has.
         rounds: That are counted.
-        device: Where they compute; it has finished before a time is taken.
+        clock: Which seconds.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, side in sides.items():
-            start = time.perf_counter()
+            start = clock()
             side(number)
-            if device != "cpu":
-                torch.cuda.synchronize()
             if number:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     return seconds
 
 
@@ -74,34 +77,56 @@ def tabulate(
     return table
 
 
-def worst_difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+def worst_difference(found: Mapping[str, "Tensor"], expected: Mapping[str, "Tensor"]) -> float:
     """The largest error of an entry, of all tensors together, over the largest entry."""
     largest = max(float(value.detach().abs().max()) for value in expected.values())
     errors = (float((found[name] - value).detach().abs().max()) for name, value in expected.items())
     return max(errors) / largest
 
 
-def report(name: str, table: Table, about: str, seed: int, *, save: bool) -> None:
-    """Print a table, what was measured, and where; keep them where that is asked."""
-    console = Console(record=True, width=110, highlight=False)
+def report(
+    name: str,
+    table: RenderableType,
+    about: str,
+    options: argparse.Namespace,
+    modules: Sequence[str] = ("torch",),
+) -> None:
+    """Print a table, what was measured, and where; keep them where that is asked.
+
+    Args:
+        name: Of the benchmark.
+        table: Or several.
+        about: What was measured.
+        options: Of ``arguments``.
+        modules: Those whose versions matter.
+    """
+    console = Console(record=True, width=150, highlight=False)
     console.print(table)
-    console.print(
-        f"{about}\n{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, load "
-        f"{os.getloadavg()[0]:.1f} at the end; torch {torch.__version__}, Python "
-        f"{platform.python_version()}; seed {seed}"
-    )
-    if save:
+    seed = f"; seed {options.seed}" if "seed" in options else ""
+    console.print(f"{about}\n{surroundings(modules)}{seed}", markup=False)
+    if options.save:
         RESULTS.mkdir(exist_ok=True)
         file = RESULTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-{name}.md"
         file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
 
 
+def surroundings(modules: Sequence[str]) -> str:
+    """The machine, how busy it is, and the versions of modules and Python."""
+    loaded = {name: importlib.import_module(name) for name in modules}
+    machine = [processor(), f"{os.cpu_count()} cores"]
+    if torch := loaded.get("torch"):
+        gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+        machine = [*gpu, *machine, f"{torch.get_num_threads()} threads"]
+    machine.append(f"load {os.getloadavg()[0]:.1f} at the end")
+    versions = [f"{name} {module.__version__}" for name, module in loaded.items()]
+    return f"{', '.join(machine)}; {', '.join([*versions, f'Python {platform.python_version()}'])}"
+
+
 def processor() -> str:
-    """The name of the processor, and of the GPU where there is one."""
-    gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
+    """The name of the processor, where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return gpu + (names[0] if names else platform.processor() or platform.machine())
+    return names[0] if names else platform.processor() or platform.machine()

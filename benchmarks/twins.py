@@ -6,14 +6,11 @@ the steps lies below that over the first ten steps (a continuation's: below the 
 ten, where the base had the term). Of those that have not, the figures that explain it follow.
 Runs that are complete are not repeated: remove runs/twins to start afresh.
 
-    python benchmarks/twins.py [--seconds 60] [--jobs 2] [--save] [NAME ...]
+    python -m benchmarks.twins [--seconds 60] [--jobs 2] [--save] [NAME ...]
 """
 
-import argparse
-import datetime as dt
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -23,13 +20,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import arguments, report
 from trainer.config import RECIPES, load_recipe
 
 FOLDER = Path("runs/twins")
-RESULTS = Path(__file__).parent / "results"
 BASE = "hyper3_vit_b16-ablation-base-smoke"
 TRIAL = 30  # steps that tell how many fit into the time
 
@@ -61,12 +57,11 @@ class Course:
 
 def main() -> None:
     """Run what is asked for, and print one table."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("names", nargs="*", help="recipes, without -smoke; all when none")
-    arguments.add_argument("--seconds", type=float, default=60)
-    arguments.add_argument("--jobs", type=int, default=2, help="runs at once")
-    arguments.add_argument("--save", action="store_true", help=f"keep the table in {RESULTS}")
-    options = arguments.parse_args()
+    parser = arguments("A minute of every recipe's twin: which losses fall?")
+    parser.add_argument("names", nargs="*", help="recipes, without -smoke; all when none")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    options = parser.parse_args()
     names = [f"{name}-smoke" for name in options.names] or sorted(
         path.stem for path in RECIPES.glob("*-smoke.toml")
     )
@@ -80,15 +75,8 @@ def main() -> None:
             base = courses[BASE] if group is continued and group else None
             train = partial(course, seconds=options.seconds, jobs=options.jobs, base=base)
             courses |= dict(zip(group, pool.map(train, group), strict=True))
-    console = Console(record=True, width=150)
-    console.print(tabulate(courses))
-    console.print(
-        f"{options.seconds:g} s each, {options.jobs} at once; {os.cpu_count()} cores, "
-        f"{platform.machine()}, Python {platform.python_version()}"
-    )
-    if options.save:
-        file = RESULTS / f"{dt.date.today().isoformat()}-twins.md"  # noqa: DTZ011
-        file.write_text(f"```\n{console.export_text()}```\n", encoding="utf-8")
+    about = f"{options.seconds:g} s each, {options.jobs} at once"
+    report("twins", tabulate(courses), about, options, modules=())
 
 
 def course(name: str, seconds: float, jobs: int, base: Course | None) -> Course:
