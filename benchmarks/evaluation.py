@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from rich.console import Group
 from rich.table import Table
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from benchmarks.timing import arguments, report, tabulate
+from benchmarks.timing import arguments, peak_mib, report, tabulate
 from core.evaluation.entailment import score_pairs
 from core.evaluation.metrics import auroc, average_precision
 from core.evaluation.retrieval import retrieval
@@ -57,7 +56,7 @@ class Timed:
     """One run in a process of its own."""
 
     seconds: float
-    peak_mb: float
+    peak_mib: float
     figures: Figures
 
 
@@ -172,14 +171,7 @@ def run(task: str, side: str, images: int, seed: int) -> Timed:
     case = make_case(images, captions, wrong, seed)
     start = time.perf_counter()
     figures = work(case)
-    return Timed(time.perf_counter() - start, peak_mb(), figures)
-
-
-def peak_mb() -> float:
-    """The most memory that this process has held."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (peak,) = [line.split()[1] for line in lines if line.startswith("VmHWM")]
-    return int(peak) / 1024
+    return Timed(time.perf_counter() - start, peak_mib(), figures)
 
 
 def measure(sizes: dict[str, int], rounds: int, seed: int) -> dict[str, dict[str, list[Timed]]]:
@@ -207,8 +199,8 @@ def worst_difference(a: Figures, b: Figures) -> float:
 def table_of(task: str, sides: dict[str, list[Timed]]) -> Table:
     """Times and memory of both sides of a task."""
     seconds = {side: [each.seconds for each in runs] for side, runs in sides.items()}
-    peaks = {side: f"{max(each.peak_mb for each in runs):,.0f}" for side, runs in sides.items()}
-    table = tabulate(seconds, "plain", {"peak MB": peaks})
+    peaks = {side: f"{max(each.peak_mib for each in runs):,.0f}" for side, runs in sides.items()}
+    table = tabulate(seconds, "plain", {"peak MiB": peaks})
     table.title = task
     return table
 

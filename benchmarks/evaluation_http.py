@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ def compare(bundle: Path, file: Path, limit: int | None, rounds: int) -> Compari
     tasks = tuple(name for name in data.families if KINDS[name].applies(data))
     with service(bundle) as url:
         bundled, served = open_encoder(str(bundle)), open_encoder(url)
-        sides = {
+        sides: dict[str, Callable[[int], list[Measure]]] = {
             "bundle": lambda _: suite(bundled, data, tasks),
             "service": lambda _: suite(served, data, tasks),
         }

@@ -10,7 +10,7 @@ the others do not.
 import statistics
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import webdataset
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10, help="the first so many shards")
     options = parser.parse_args()
     shards = find_shards(options.shards)[: options.most]
-    sides = {
+    sides: dict[str, Callable[[int], Counts]] = {
         "webdataset": lambda _: stream(shards),
         "tarfile, headers": lambda _: headers(shards),
         "hyper3 data scan": lambda _: ours(shards),

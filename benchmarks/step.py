@@ -14,7 +14,6 @@ process that takes two steps of one side and does nothing else.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import alternate, arguments, report, tabulate, worst_difference
+from benchmarks.timing import alternate, arguments, peak_mib, report, tabulate, worst_difference
 from core.queries import Query, build_queries
 from core.text import TextSpec, Tokenizer
 from trainer.config import load_recipe
@@ -255,7 +254,7 @@ def peak(options: argparse.Namespace) -> dict[str, float]:
     def held() -> float:
         if options.device != "cpu":
             return float(torch.cuda.max_memory_allocated()) / 2**20
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return peak_mib()
 
     case = make_case(options)
     before = held()

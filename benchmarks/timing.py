@@ -84,6 +84,16 @@ def worst_difference(found: Mapping[str, "Tensor"], expected: Mapping[str, "Tens
     return max(errors) / largest
 
 
+def peak_mib() -> float:
+    """The most memory that this process has held.
+
+    Of this program alone: what getrusage tells begins at the peak of the process that started it.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (peak,) = [line.split()[1] for line in lines if line.startswith("VmHWM")]
+    return int(peak) / 2**10
+
+
 def report(
     name: str,
     table: RenderableType,
