@@ -85,6 +85,30 @@ def test_angles_keep_their_digits_in_float32() -> None:
     assert error.abs().max() < 1e-6
 
 
+@pytest.mark.parametrize(("pairs", "most"), [(pairwise_distance, 1e-4), (exterior_angle, 0.1)])
+@pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
+def test_gradients_are_right_for_points_near_and_far(
+    pairs: Any, most: float, curvature: float
+) -> None:
+    """In float32 and by the tangents, up to where the lift holds them: nothing overflows."""
+    draw = torch.Generator().manual_seed(0)
+    tangents = torch.randn((2, 200, 16), generator=draw, dtype=torch.float64)
+    sizes = 10 ** (torch.rand((2, 200, 1), generator=draw, dtype=torch.float64) * 4.5 - 3)
+    tangents = tangents / lorentz.length(tangents)[..., None] * sizes / curvature**0.5
+    tangents[:, :20] *= 39 / sizes[:, :20]  # all but held
+
+    def slopes(kind: torch.dtype) -> list[Tensor]:
+        leaves = [tangents[0].to(kind).requires_grad_(), tangents[1].to(kind).requires_grad_()]
+        c = torch.tensor(curvature, dtype=kind, requires_grad=True)
+        values = pairs(*(lorentz.lift(leaf, c) for leaf in leaves), c)
+        return [slope.double() for slope in torch.autograd.grad(values.sum(), (*leaves, c))]
+
+    found, expected = slopes(torch.float32), slopes(torch.float64)
+    for one, other in zip(found, expected, strict=True):
+        error = lorentz.length(one - other) / (lorentz.length(other) + 1e-3)
+        assert error.max() < most
+
+
 @pytest.mark.parametrize("pairs", [pairwise_distance, exterior_angle])
 def test_their_gradients_are_slopes(pairs: Any) -> None:
     x, y = points(4, 0, 0.7).requires_grad_(), points(4, 1, 0.7).requires_grad_()

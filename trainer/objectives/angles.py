@@ -53,8 +53,7 @@ class _Angles(torch.autograd.Function):
         weight = norm_a * time_b + norm_b * time_a
         apart = (length(gap) ** 2 + 2 * along_b) / weight.masked_fill(weight <= 0, 1)
         along = apart - versed * time_b
-        squares = across**2 + along**2
-        met = at_origin | (squares < torch.finfo(squares.dtype).tiny)
+        met = at_origin | (torch.hypot(across, along) < _least(across))
         ctx.save_for_backward(
             aside, b, c, norm_a, norm_b, time_a, time_b, slope, shadow, across, along, met
         )
@@ -66,11 +65,13 @@ class _Angles(torch.autograd.Function):
         aside, b, c, norm_a, norm_b, time_a, time_b, slope, shadow, across, along, met = (
             ctx.saved_tensors
         )
-        still = met | (across <= 0)  # a length has no slope at 0
+        still = met | (across < _least(across))  # a length has no slope at 0
         above = above.masked_fill(still, 0)
         across, norm_b = across.masked_fill(still, 1), norm_b.masked_fill(still, 1)
-        squares = across**2 + along**2
-        by_across, by_along = above * along / squares, -above * across / squares
+        # Quotients before products: of points far out, at the end of what `lift` makes, a product
+        # of three lengths overflows.
+        size = torch.hypot(across, along)
+        by_across, by_along = above * (along / size) / size, -above * (across / size) / size
         own_a = by_along * norm_b * c / time_a  # of a itself, which is aside + (1 + slope) b
         own_b = by_along * (shadow * c * norm_b / time_b - time_a) / norm_b
         gradient_a = _combined(
@@ -81,8 +82,14 @@ class _Angles(torch.autograd.Function):
         )
         aside_b = by_along * time_b / norm_b - by_across * shadow / (norm_b * across)
         gradient_b = _combined(aside_b, aside, own_b, b)
-        by_c = shadow * norm_b**2 / time_b - norm_b * norm_a**2 / time_a
+        by_c = norm_b * (shadow * (norm_b / time_b) - norm_a * (norm_a / time_a))
         return gradient_b, gradient_a, (by_along * by_c / 2).sum_to_size(c.shape)
+
+
+def _least(lengths: Tensor) -> float:
+    """Of smaller lengths the square is not a normal number."""
+    least: float = torch.finfo(lengths.dtype).tiny ** 0.5
+    return least
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:

@@ -48,7 +48,9 @@ class _Distances(torch.autograd.Function):
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, ...]:
         u, v, a, b, sinh_a, sinh_b, cosine, q = ctx.saved_tensors
         met = q <= 0  # a square root has no slope at 0; a NaN goes on
-        slope = above * (q * (q + 1)).masked_fill_(met, 1).rsqrt_().masked_fill_(met, 0)
+        # Root by root: of points far out, at the end of what `lift` makes, q² overflows.
+        slope = q.masked_fill(met, 1).rsqrt_().mul_((q + 1).rsqrt_()).masked_fill_(met, 0)
+        slope.mul_(above)
         radial = (a[:, None] - b).sinh_().mul_(slope).div_(2)
         versed = 1 - cosine
         by_sinh = versed.clamp(0, 2).mul_(slope)
