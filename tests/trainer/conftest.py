@@ -1,6 +1,11 @@
-"""Small shards and a small recipe, made by the project's own writer."""
+"""Small shards and a small recipe, made by the project's own writer, and a server of files."""
 
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,3 +68,33 @@ def recipe(shards: Path, tmp_path: Path) -> Recipe:
             "save_every": 3,
         },
     })  # fmt: skip
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address of a folder ``tmp_path / "www"``, over HTTP."""
+    folder = tmp_path / "www"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            rest_from = self.headers.get("Range")
+            if rest_from is None:
+                super().do_GET()
+                return
+            first = int(rest_from.removeprefix("bytes=").rstrip("-"))
+            rest = (folder / self.path.lstrip("/")).read_bytes()[first:]
+            self.send_response(206 if rest else 416)
+            self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
+            self.wfile.write(rest)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()

@@ -229,12 +229,12 @@ def test_every_layout_belongs_to_a_known_data_set() -> None:
     assert LAYOUTS.keys() <= catalogue().keys()
 
 
-def test_pictures_of_an_archive_stay_where_they_were_unpacked(tmp_path: Path) -> None:
+def test_pictures_of_an_archive_stay_where_they_were_unpacked(tmp_path: Path, server: str) -> None:
     food101(tmp_path / "raw")
-    file = tmp_path / "food-101.tar"
+    file = tmp_path / "www" / "food-101.tar"
     with tarfile.open(file, "w") as tar:
         tar.add(tmp_path / "raw/food-101", "food-101")
-    archive = Archive(url=file.as_uri())
+    archive = Archive(url=f"{server}/{file.name}")
     entry = catalogue()["food101"].model_copy(update={"archives": (archive,)})
     fetched = fetch_entry("food101", entry, Request(root=tmp_path / "eval"), silent)
     assert fetched.manifest

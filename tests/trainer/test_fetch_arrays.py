@@ -129,12 +129,13 @@ def test_stl10_stands_upright(tmp_path: Path) -> None:
     assert np.array_equal([np.asarray(Image.open(file)) for file in pictures], pixels)
 
 
-def test_arrays_leave_no_downloads_behind(tmp_path: Path) -> None:
+def test_arrays_leave_no_downloads_behind(tmp_path: Path, server: str) -> None:
     cifar(tmp_path / "raw", "cifar10")
-    file = tmp_path / "cifar.tar.gz"
+    file = tmp_path / "www" / "cifar.tar.gz"
     with tarfile.open(file, "w:gz") as tar:
         tar.add(tmp_path / "raw/cifar-10-batches-bin", "cifar-10-batches-bin")
-    archive = Archive(url=file.as_uri(), md5=hashlib.md5(file.read_bytes()).hexdigest())
+    md5 = hashlib.md5(file.read_bytes()).hexdigest()
+    archive = Archive(url=f"{server}/{file.name}", md5=md5)
     entry = catalogue()["cifar10"].model_copy(update={"archives": (archive,)})
     request = Request(root=tmp_path / "eval")
     fetched = fetch_entry("cifar10", entry, request, silent)

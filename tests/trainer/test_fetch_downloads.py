@@ -3,13 +3,8 @@
 import hashlib
 import io
 import tarfile
-import threading
 import zipfile
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,36 +15,6 @@ from trainer.fetch.catalogue import Archive, catalogue
 
 def silent(title: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """The address of a folder ``tmp_path / "www"``, over HTTP."""
-    folder = tmp_path / "www"
-    folder.mkdir()
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            rest_from = self.headers.get("Range")
-            if rest_from is None:
-                super().do_GET()
-                return
-            first = int(rest_from.removeprefix("bytes=").rstrip("-"))
-            rest = (folder / self.path.lstrip("/")).read_bytes()[first:]
-            self.send_response(206 if rest else 416)
-            self.send_header("Content-Length", str(len(rest)))
-            self.end_headers()
-            self.wfile.write(rest)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
-        thread.join()
 
 
 def packed(file: Path, content: dict[str, bytes]) -> str:

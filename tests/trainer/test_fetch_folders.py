@@ -196,32 +196,33 @@ def test_imagenet_has_both_lists_of_names_and_its_nodes(tmp_path: Path) -> None:
     assert folders_of(fetched) == nodes
 
 
-def tree_at(file: Path) -> Entry:
-    return catalogue()[TREE].model_copy(update={"archives": (Archive(url=file.as_uri()),)})
+def tree_at(url: str) -> Entry:
+    return catalogue()[TREE].model_copy(update={"archives": (Archive(url=url),)})
 
 
 def test_imagenet_gets_the_tree_over_its_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = pictures(tmp_path / "val", wnids())
-    file = tmp_path / "imagenet_isa.txt"
+    file = tmp_path / "www" / "imagenet_isa.txt"
+    tree = tree_at(f"{server}/{file.name}")
     file.write_text("animal n01440764\n")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.setattr("trainer.fetch.tree.TREE_SHA256", digest)
-    fetched = with_tree(imagenet(source, tmp_path), tree_at(file), silent)
+    fetched = with_tree(imagenet(source, tmp_path), tree, silent)
     assert open_dataset(fetched.folder).tree
     assert fetched.manifest
     assert fetched.manifest.tree
     file.unlink()  # the next time it is below --root
     again = imagenet(source, tmp_path, force=True)
     assert open_dataset(again.folder).tree is None
-    assert with_tree(again, tree_at(file), silent).remarks == again.remarks
+    assert with_tree(again, tree, silent).remarks == again.remarks
     assert open_dataset(again.folder).tree
 
 
-def test_imagenet_without_a_tree_says_what_cannot_be_measured(tmp_path: Path) -> None:
+def test_imagenet_without_a_tree_says_what_cannot_be_measured(tmp_path: Path, server: str) -> None:
     fetched = imagenet(pictures(tmp_path / "val", wnids()), tmp_path)
-    fetched = with_tree(fetched, tree_at(tmp_path / "none.txt"), silent)
+    fetched = with_tree(fetched, tree_at(f"{server}/none.txt"), silent)
     assert fetched.is_new
     assert open_dataset(fetched.folder).tree is None
     said = r"TIE, LCA and Jaccard .* `hyper3 data fetch imagenet-tree --from FILE`"

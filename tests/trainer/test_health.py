@@ -176,7 +176,8 @@ def test_a_planted_failure_is_named_once_with_what_to_try(
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_healthy_run_warns_of_nothing_and_logs_its_signs(recipe: Recipe, system: str) -> None:
-    recipe = of(recipe, system, optim={"warmup_steps": 0, "steps": 3})
+    clear = {"curvature": 4.0}  # of the border of saturation, after as few steps
+    recipe = of(recipe, system, optim={"warmup_steps": 0, "steps": 3}, model=clear)
     told = said(recipe)
     assert "step 1: " not in told, told
     assert "reports, last at step" not in told, told
@@ -224,7 +225,7 @@ def overflowing(*steps: int) -> Iterator[None]:
 
     def spoil(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
         nonlocal calls
-        if isinstance(module, ConvTower):
+        if isinstance(module, ConvTower) and not inputs[0].is_meta:  # where FLOPs are counted
             calls += 1
             if calls in steps:
                 return (inputs[0] * torch.inf,)
