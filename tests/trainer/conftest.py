@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from trainer.config import Recipe
 from trainer.data.sample import Part, Sample
@@ -16,6 +17,12 @@ from trainer.data.shard_writer import encode_jpeg, write_shard
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
 SIDE = 32
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked gpu are skipped where there is none."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
 
 
 def picture(colour: str, side: int, seed: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
@@ -58,6 +59,15 @@ def test_a_run_tells_its_speed_memory_and_what_limits_it(
     assert "bound" in output
     assert "is the bottleneck" in output
     assert json.loads((recipe.folder / "summary.json").read_text())["failed"] is None
+
+
+def test_the_peak_of_memory_is_that_of_this_process_and_not_of_the_one_that_started_it() -> None:
+    inner = "from trainer.record.pace import peak_memory as peak; import torch; "
+    inner += "print(peak(torch.device('cpu')))"
+    outer = "import subprocess, sys; x = bytes(3 * 2**30); "
+    outer += f"subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
+    found = subprocess.run([sys.executable, "-c", outer], check=True, capture_output=True)
+    assert 2**26 < int(found.stdout) < 2 * 2**30
 
 
 def test_held_out_radii_and_attention_are_in_tensorboard(recipe: Recipe) -> None:

@@ -18,11 +18,6 @@ from trainer.data.shard_writer import write_shard
 from trainer.data.shards import ShardIndex, find_shards, index_shards
 from trainer.vocabulary import write_tokenizer
 
-GPU = (
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-)
-
 
 def one_shard(folder: Path, samples: int, captions: int = 1) -> ShardIndex:
     """An index of a single shard; some captions share a photo."""
@@ -75,7 +70,7 @@ def test_samples_for_one_batch_make_one_an_epoch_and_one_sample_less_makes_none(
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker")
-@pytest.mark.parametrize("pinned", [False, pytest.param(True, marks=GPU)])
+@pytest.mark.parametrize("pinned", [False, pytest.param(True, marks=pytest.mark.gpu)])
 def test_one_shard_and_many_workers_neither_hang_nor_repeat(
     recipe: Recipe, shards: Path, tmp_path: Path, *, pinned: bool
 ) -> None:

@@ -159,7 +159,7 @@ def test_samples_that_were_added_since_the_base_are_told(make: Make, shards: Pat
     base = train(make("base", objective=NO_QUERIES, run={"stop_at": 5}), Console(quiet=True))
     (shards / "00002.tar").write_bytes((shards / "00001.tar").read_bytes())
     _, said = told(make("rest", run={"base": str(base)}))
-    assert "data.train now holds 36 samples, not 24" in said
+    assert "data.train holds 36 samples now, not 24" in said
 
 
 def test_settings_that_are_hardly_meant_are_told(make: Make) -> None:
