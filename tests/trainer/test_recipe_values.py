@@ -268,6 +268,7 @@ def test_every_tower_is_the_one_of_the_papers(name: str) -> None:
         "form": "meru",
         "norm": False,
         "weights": None,
+        "patch_dropout": 0.0,
     }
     assert (one.data.mean, one.data.std) == (IMAGENET_MEAN, IMAGENET_STD)
     assert one.text_tower.model_dump(exclude={"frozen"}) == {
