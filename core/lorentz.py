@@ -164,8 +164,12 @@ def half_aperture(general: Array, curvature: "float | Array") -> Array:
     ``asin(2K / (√c|x|))`` with K = 0.1 (Le et al., arXiv:1902.00913; MERU, eq. 7); π/2, and no
     slope, where √c|x| <= 2K.
     """
-    xp = namespace(general)
-    norm = curvature**0.5 * length(general[..., 1:])
+    return aperture_at(curvature**0.5 * length(general[..., 1:]))
+
+
+def aperture_at(norm: Array) -> Array:
+    """Half apertures of the cones of points with these √c|x|: `half_aperture` by the length."""
+    xp = namespace(norm)
     within = norm <= 2 * MIN_RADIUS
     return xp.where(within, math.pi / 2, xp.asin(2 * MIN_RADIUS / xp.where(within, 1.0, norm)))
 

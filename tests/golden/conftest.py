@@ -29,8 +29,7 @@ class Guarded:
         products = lorentz.inner(x[..., :, None, :], y[..., None, :, :])
         return (-c * products).clamp_min(1 + self.epsilon).acosh() / c**0.5
 
-    def half_aperture(self, general: Any, curvature: Any) -> Any:
-        norm = general[..., 1:].norm(dim=-1) * curvature**0.5
+    def aperture_at(self, norm: Any) -> Any:
         sine = 2 * lorentz.MIN_RADIUS / (norm + self.epsilon)
         return sine.clamp_max(1 - self.epsilon).asin()
 
@@ -41,23 +40,29 @@ class Guarded:
         cosine = along / (general[..., 1:].norm(dim=-1) * length + self.epsilon)
         return cosine.clamp(self.epsilon - 1, 1 - self.epsilon).acos()
 
+    def angle_and_length(self, general: Any, specific: Any, curvature: Any) -> Any:
+        length = general[..., 1:].norm(dim=-1)
+        return self.exterior_angle(general, specific, curvature), length
+
     def pairwise_exterior_angle(self, general: Any, specific: Any, curvature: Any) -> Any:
         return self.exterior_angle(general[:, None], specific[None], curvature)
 
 
 @pytest.fixture
 def guard(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Puts forms with this guard into `core.lorentz` until the test ends."""
+    """Puts forms with this guard into `core.lorentz` and the cones until the test ends."""
 
     def put(epsilon: float) -> None:
         guarded = Guarded(epsilon)
         for name in (
             "lift",
             "pairwise_distance",
-            "half_aperture",
+            "aperture_at",
             "exterior_angle",
             "pairwise_exterior_angle",
         ):
             monkeypatch.setattr(lorentz, name, getattr(guarded, name))
+        angles = "trainer.objectives.entailment.angle_and_length"
+        monkeypatch.setattr(angles, guarded.angle_and_length)
 
     return put

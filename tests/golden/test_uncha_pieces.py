@@ -14,7 +14,7 @@ from torch import Tensor  # noqa: E402
 
 from core import lorentz  # noqa: E402
 from trainer.objectives.contrastive import uncertainty  # noqa: E402
-from trainer.objectives.entailment import WITHIN_MODALITY, calibration, residual  # noqa: E402
+from trainer.objectives.entailment import WITHIN_MODALITY, Cones, calibration, residual  # noqa: E402
 
 HERE = Path(__file__).parent
 Arrays = dict[str, npt.NDArray[Any]]
@@ -60,19 +60,19 @@ def pieces_of_ours(inputs: Arrays) -> dict[str, Tensor]:
         "ap_T": lorentz.half_aperture(texts, c),
         "ap_PT": lorentz.half_aperture(part_texts, c),
         "ap_PI": lorentz.half_aperture(part_images, c),
-        "logu_PI": uncertainty(part_images),
-        "logu_PT": uncertainty(part_texts),
-        "resid_I_PI": visual,
-        "resid_T_PT": textual,
-        "mean_cal_img": _means(part_images, visual),
-        "mean_cal_txt": _means(part_texts, textual),
+        "logu_PI": uncertainty(visual.length),
+        "logu_PT": uncertainty(textual.length),
+        "resid_I_PI": visual.violation,
+        "resid_T_PT": textual.violation,
+        "mean_cal_img": _means(visual),
+        "mean_cal_txt": _means(textual),
     }
 
 
-def _means(part: Tensor, violation: Tensor) -> Tensor:
+def _means(cones: Cones) -> Tensor:
     """Half the mean violation, which is how UNCHA logs it, and the mean calibration."""
-    calibrated = calibration(part, violation, entropy=True)
-    both: Tensor = torch.stack([violation.mean() / 2, calibrated.mean()])
+    calibrated = calibration(cones, entropy=True)
+    both: Tensor = torch.stack([cones.violation.mean() / 2, calibrated.mean()])
     return both
 
 

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from core import lorentz
-from trainer.objectives.angles import exterior_angle
-from trainer.objectives.distances import pairwise_distance
+from trainer.objectives import distances
+from trainer.objectives.angles import angle_and_length
+from trainer.objectives.contrastive import match, symmetric
+from trainer.objectives.distances import Distances
+from trainer.objectives.nodes import Temperature
 
 
 def points(count: int, seed: int, curvature: float) -> Tensor:
@@ -19,13 +22,66 @@ def points(count: int, seed: int, curvature: float) -> Tensor:
     return lorentz.from_space(space, curvature)
 
 
+def exterior_angle(general: Tensor, specific: Tensor, curvature: Tensor) -> Tensor:
+    return angle_and_length(general, specific, curvature)[0]
+
+
+def losses(x: Tensor, y: Tensor, c: Tensor, *, at_once: bool) -> Tensor:
+    """Of both directions, and of rows with factors, masks and counts, in blocks or as matrices."""
+    draw = torch.Generator().manual_seed(len(x))
+    temperature = Temperature(10 * c, None)  # so that it gets a gradient
+    masked = torch.rand((len(x), len(x)), generator=draw) < 0.2
+    masked = (masked | masked.T).fill_diagonal_(False)
+    own = torch.randint(len(y), (len(x),), generator=draw)
+    excluded = torch.rand((len(x), len(y)), generator=draw) < 0.2
+    excluded = excluded.scatter(1, own[:, None], False)
+    count = torch.randint(3, (len(y),), generator=draw).index_fill(0, own, 2)
+    square = Distances(x, y[: len(x)], c)
+    rows = Distances(x, y, c, torch.rand(len(x), generator=draw).to(x) + 0.5)
+    made = (square, rows) if at_once else (square.taken(), rows.taken())
+    return torch.stack([
+        symmetric(made[0], temperature),
+        symmetric(made[0], temperature, masked),
+        match(made[1], own, temperature),
+        match(made[1], own, temperature, excluded, count),
+    ])  # fmt: skip
+
+
+def in_blocks(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
+    return losses(x, y, c, at_once=True)
+
+
+def as_matrices(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
+    return losses(x, y, c, at_once=False)
+
+
+@pytest.mark.parametrize("pairs_at_once", [2**22, 30])
 @pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
-def test_values_and_gradients_are_those_of_the_shared_ones(curvature: float) -> None:
+def test_losses_and_gradients_are_those_of_the_matrix_of_distances(
+    curvature: float, pairs_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distances, "_AT_ONCE", pairs_at_once)
     x, y = points(9, 0, curvature), points(12, 1, curvature)
-    y[3] = x[4]  # coincide
     y[5, 1:], x[0, 1:] = 2 * x[6, 1:], 0.0  # on one ray; at the origin
     c = torch.tensor(curvature, dtype=torch.float64)
-    require_same(pairwise_distance, lorentz.pairwise_distance, x, y, c)
+    require_same(in_blocks, as_matrices, x, y, c)
+
+
+def test_points_that_coincide_have_a_small_distance_and_a_small_slope() -> None:
+    x = points(9, 0, 1.0).float().requires_grad_()
+    one = torch.tensor(1.0)
+    loss = symmetric(Distances(x, x.detach(), one), Temperature(one, None))
+    expected = symmetric(-lorentz.pairwise_distance(x, x, one), Temperature(one, None))
+    torch.testing.assert_close(loss, expected, atol=3e-3, rtol=0)
+    (slope,) = torch.autograd.grad(loss, x)
+    assert lorentz.length(slope).max() < 2
+
+
+def test_the_way_back_can_be_taken_twice() -> None:
+    x, y = points(9, 0, 1.0).requires_grad_(), points(9, 1, 1.0)
+    loss = in_blocks(x, y, torch.tensor(1.0, dtype=torch.float64)).sum()
+    once, twice = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(once, twice)
 
 
 @pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
@@ -85,7 +141,7 @@ def test_angles_keep_their_digits_in_float32() -> None:
     assert error.abs().max() < 1e-6
 
 
-@pytest.mark.parametrize(("pairs", "most"), [(pairwise_distance, 1e-4), (exterior_angle, 0.1)])
+@pytest.mark.parametrize(("pairs", "most"), [(in_blocks, 1e-3), (exterior_angle, 0.1)])
 @pytest.mark.parametrize("curvature", [0.1, 1.0, 10.0])
 def test_gradients_are_right_for_points_near_and_far(
     pairs: Any, most: float, curvature: float
@@ -109,7 +165,7 @@ def test_gradients_are_right_for_points_near_and_far(
         assert error.max() < most
 
 
-@pytest.mark.parametrize("pairs", [pairwise_distance, exterior_angle])
+@pytest.mark.parametrize("pairs", [in_blocks, exterior_angle])
 def test_their_gradients_are_slopes(pairs: Any) -> None:
     x, y = points(4, 0, 0.7).requires_grad_(), points(4, 1, 0.7).requires_grad_()
     c = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -120,8 +176,21 @@ def test_a_nan_is_not_lost() -> None:
     x = points(4, 0, 1.0)
     x[1, 2] = torch.nan
     x.requires_grad_()
-    found = pairwise_distance(x, points(3, 1, 1.0), torch.tensor(1.0, dtype=torch.float64))
-    found.sum().backward()
-    assert found.isnan().any(1).tolist() == [False, True, False, False]
+    c = torch.tensor(1.0, dtype=torch.float64)
+    own = torch.arange(3).repeat(2)[:4]
+    rows, _, right = Distances(x, points(3, 1, 1.0), c).softmax(own, c)
+    assert rows.isnan().tolist() == right.isnan().tolist() == [False, True, False, False]
+    (rows - right).sum().backward()
     assert x.grad is not None
     assert x.grad.isnan().any(1).tolist() == [False, True, False, False]
+
+
+def test_lengths_come_with_their_gradients() -> None:
+    x, y = points(9, 0, 1.0)[1:].requires_grad_(), points(8, 1, 1.0)
+    one = torch.tensor(1.0, dtype=torch.float64)
+    _, length = angle_and_length(x, y, one)
+    expected = lorentz.length(x[:, 1:])
+    torch.testing.assert_close(length, expected)
+    (found,) = torch.autograd.grad(length.square().sum(), x)
+    (right,) = torch.autograd.grad(expected.square().sum(), x)
+    torch.testing.assert_close(found, right)

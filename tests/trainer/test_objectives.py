@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from core import lorentz
 from trainer.objectives.contrastive import part_to_whole, uncertainty, wholes_that_repeat
-from trainer.objectives.entailment import calibration, residual
+from trainer.objectives.entailment import Cones, calibration, residual
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 from trainer.objectives.options import (
@@ -106,7 +106,7 @@ def test_a_whole_repeats_a_part_when_another_of_its_parts_does() -> None:
 @pytest.mark.parametrize("columns", ["repeated", "unique"])
 def test_parts_find_the_whole_among_its_columns(columns: str) -> None:
     nodes, given = batch(), scalars()
-    confidence = torch.exp(-uncertainty(nodes.part_images) / 2)[:, None]
+    confidence = torch.exp(-uncertainty(lorentz.length(nodes.part_images[:, 1:])) / 2)[:, None]
     near = -confidence * lorentz.pairwise_distance(nodes.part_images, nodes.texts, CURVATURE)
     plain = (
         functional.cross_entropy(given.cross.scale * near[:, OWNER], torch.arange(4))
@@ -127,7 +127,7 @@ def test_parts_find_the_whole_among_its_columns(columns: str) -> None:
 def test_a_part_does_not_learn_by_its_confidence() -> None:
     nodes, given = batch(), scalars()
     part = nodes.part_images.clone().requires_grad_()
-    constant = torch.exp(-uncertainty(part).detach() / 2)[:, None]
+    constant = torch.exp(-uncertainty(lorentz.length(part[:, 1:])).detach() / 2)[:, None]
     near = -constant * lorentz.pairwise_distance(part, nodes.texts, CURVATURE)
     plain = functional.cross_entropy(given.cross.scale * near, OWNER)
     got = part_to_whole(part, nodes.texts, nodes, given, repeated_columns=False, shows=None)
@@ -145,18 +145,21 @@ def test_residuals_are_violations_of_the_scaled_cone_and_a_pull() -> None:
         piecewise = residual(nodes.texts, nodes.images, CURVATURE, scale, "piecewise")
         for row in range(4):
             outside = angle[row].item() - scale * aperture[row].item()
-            assert hinge[row].item() == close(max(outside, 0))
-            assert piecewise[row].item() == close(max(outside, 0) + 0.1 * angle[row].item())
+            assert hinge.violation[row].item() == close(max(outside, 0))
+            assert piecewise.violation[row].item() == close(
+                max(outside, 0) + 0.1 * angle[row].item()
+            )
 
 
 def test_calibration_is_its_formula_and_moves_only_the_radius_of_the_general_side() -> None:
     general = batch().part_images.requires_grad_()
     violation = torch.tensor([0.0, 0.5, 1.3, 2.0], dtype=torch.float64, requires_grad=True)
-    rows = calibration(general, violation)
+    rows = calibration(Cones(violation, lorentz.length(general[:, 1:])))
     for row, r in enumerate(violation.tolist()):
         u = math.log1p(math.exp(-general[row, 1:].norm().item()))
         assert rows[row].item() == close(10 * (r / (math.exp(u) + 1e-6) + u) / 2)
-    assert not calibration(general.detach(), violation).requires_grad
+    still = Cones(violation, lorentz.length(general.detach()[:, 1:]))
+    assert not calibration(still).requires_grad
     (gradient,) = torch.autograd.grad(rows.sum(), general)
     space = general.detach()[:, 1:]
     along = (gradient[:, 1:] * space).sum(1) / space.norm(dim=1)
@@ -166,9 +169,9 @@ def test_calibration_is_its_formula_and_moves_only_the_radius_of_the_general_sid
 
 def test_the_entropy_is_added_to_every_row_and_has_a_gradient() -> None:
     general = batch().part_images.requires_grad_()
-    violation = torch.zeros(4, dtype=torch.float64)
-    added = calibration(general, violation, entropy=True) - calibration(general, violation)
-    share = torch.softmax(uncertainty(general), 0)
+    cones = Cones(torch.zeros(4, dtype=torch.float64), lorentz.length(general[:, 1:]))
+    added = calibration(cones, entropy=True) - calibration(cones)
+    share = torch.softmax(uncertainty(cones.length), 0)
     entropy = -10 * sum(p * math.log(p + 1e-8) for p in share.tolist())
     assert added.tolist() == [close(entropy)] * 4
     (gradient,) = torch.autograd.grad(added.sum(), general)
@@ -186,11 +189,11 @@ def test_query_terms_are_divided_by_what_the_recipe_says(normaliser: str, diviso
     visual = residual(nodes.query_images, own, CURVATURE, 1.2)
     textual = residual(nodes.query_texts, nodes.query_parents, CURVATURE, 1.2)
     plain = {
-        "query/image_text": across,
-        "query/visual_hierarchy": visual,
-        "query/visual_calibration": calibration(nodes.query_images, visual),
-        "query/text_hierarchy": textual,
-        "query/text_calibration": calibration(nodes.query_texts, textual),
+        "query/image_text": across.violation,
+        "query/visual_hierarchy": visual.violation,
+        "query/visual_calibration": calibration(visual),
+        "query/text_hierarchy": textual.violation,
+        "query/text_calibration": calibration(textual),
     }
     for name, rows in plain.items():
         weighted = sum(

@@ -172,7 +172,7 @@ def test_every_way_tells_the_losses_and_norms_of_one_process(
         told, alone = found[way]["told"]
         assert told == pytest.approx(alone, rel=3e-6)
         spread, _ = found["spread"]["told"]
-        assert told == pytest.approx(spread, rel=1e-6)
+        assert told == pytest.approx(spread, rel=3e-6)
 
 
 @ways

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.objectives.distances import pairwise_distance
+from core import lorentz
+from trainer.objectives.distances import Distances
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 
 
 def match(
-    similarity: Tensor,
+    similarity: Tensor | Distances,
     own: Tensor,
     temperature: Temperature,
     excluded: Tensor | None = None,
@@ -20,7 +21,7 @@ def match(
     SigLIP (arXiv:2303.15343): ``Σ_j softplus(∓(s·similarity + b))``, minus for the own column.
 
     Args:
-        similarity: ``(rows, columns)``; larger is nearer.
+        similarity: ``(rows, columns)``; larger is nearer. Distances are taken block by block.
         own: ``(rows,)`` the right column of each row.
         temperature: Its bias decides for the sigmoid.
         excluded: ``(rows, columns)`` pairs that are neither right nor negatives.
@@ -32,6 +33,11 @@ def match(
     Returns:
         The loss, 0 without rows.
     """
+    if isinstance(similarity, Distances):
+        if temperature.bias is None and len(similarity):
+            rows, _, right = similarity.softmax(own, temperature.scale, excluded, count)
+            return (rows - right).mean()
+        similarity = similarity.taken()
     if len(similarity) == 0:
         return similarity.sum()
     logits = temperature.scale * similarity
@@ -48,7 +54,7 @@ def match(
 
 
 def symmetric(
-    similarity: Tensor, temperature: Temperature, repeated: Tensor | None = None
+    similarity: Tensor | Distances, temperature: Temperature, repeated: Tensor | None = None
 ) -> Tensor:
     """Half the losses of the rows and of the columns; row i belongs to column i.
 
@@ -57,7 +63,13 @@ def symmetric(
         temperature: Of the logits.
         repeated: ``(n, n)`` pairs that are no negatives, as `repeats` gives them.
     """
-    own = torch.arange(len(similarity), device=similarity.device)
+    own = torch.arange(len(similarity), device=temperature.scale.device)
+    if isinstance(similarity, Distances):
+        if temperature.bias is None and len(similarity):
+            scale = temperature.scale
+            rows, columns, right = similarity.softmax(own, scale, repeated, both=True)
+            return ((rows + columns) / 2 - right).mean()
+        similarity = similarity.taken()
     rows = match(similarity, own, temperature, repeated)
     return (rows + match(similarity.T, own, temperature, repeated)) / 2
 
@@ -83,8 +95,8 @@ def part_to_whole(
         repeated_columns: Whether a whole stands once for each of its parts.
         shows: ``(p, n)`` other wholes that show the same thing, and so are no negatives.
     """
-    confidence = torch.exp(-uncertainty(part).detach() / 2).clamp(0.1, 10)
-    similarity = -confidence[:, None] * pairwise_distance(part, whole, scalars.curvature)
+    confidence = torch.exp(-uncertainty(lorentz.length(part.detach()[:, 1:])) / 2).clamp(0.1, 10)
+    similarity = Distances(part, whole, scalars.curvature, confidence)
     count = nodes.part_count if repeated_columns else None
     return match(similarity, nodes.part_owner, scalars.cross, shows, count)
 
@@ -104,6 +116,6 @@ def wholes_that_repeat(nodes: Nodes) -> Tensor:
     return shows.scatter_(1, own, False)  # noqa: FBT003 - its own whole is right
 
 
-def uncertainty(point: Tensor) -> Tensor:
+def uncertainty(length: Tensor) -> Tensor:
     """``u = softplus(-|x|)`` of the space norm, in (0, ln 2]: near the origin is uncertain."""
-    return functional.softplus(-point[..., 1:].norm(dim=-1))
+    return functional.softplus(-length)

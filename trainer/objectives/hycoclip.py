@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from trainer.objectives.contrastive import match, repeats, symmetric, wholes_that_repeat
-from trainer.objectives.distances import pairwise_distance
+from trainer.objectives.distances import Distances
 from trainer.objectives.entailment import inherited
 from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import HycoclipObjective, PhyclipObjective
@@ -13,16 +13,14 @@ from trainer.objectives.options import HycoclipObjective, PhyclipObjective
 RELATION_WEIGHTS = (0.5, 0.5, 0.5, 0.5)
 """Half of each of the four entailments."""
 
-Similarity = Callable[[Tensor, Tensor], Tensor]
+Similarity = Callable[[Tensor, Tensor], Tensor | Distances]
 
 
 def hycoclip_objective(
     nodes: Nodes, scalars: Scalars, options: HycoclipObjective
 ) -> dict[str, Tensor]:
     """The objective with distances on one hyperboloid."""
-    return compose(
-        nodes, scalars, options, lambda a, b: -pairwise_distance(a, b, scalars.curvature)
-    )
+    return compose(nodes, scalars, options, lambda a, b: Distances(a, b, scalars.curvature))
 
 
 def compose(

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from trainer.objectives.contrastive import repeats, symmetric
-from trainer.objectives.distances import pairwise_distance
+from trainer.objectives.distances import Distances
 from trainer.objectives.entailment import residual
 from trainer.objectives.nodes import Nodes, Scalars
 from trainer.objectives.options import MeruObjective
@@ -12,9 +12,9 @@ from trainer.objectives.options import MeruObjective
 def meru_objective(nodes: Nodes, scalars: Scalars, options: MeruObjective) -> dict[str, Tensor]:
     """``loss = global + λ image-text entailment``, with the aperture as it is."""
     masked = repeats(nodes.text_id) if options.mask_repeats else None
-    near = -pairwise_distance(nodes.images, nodes.texts, scalars.curvature)
+    near = Distances(nodes.images, nodes.texts, scalars.curvature)
     contrast = symmetric(near, scalars.whole, masked)
-    cones = residual(nodes.texts, nodes.images, scalars.curvature, 1.0).mean()
+    cones = residual(nodes.texts, nodes.images, scalars.curvature, 1.0).violation.mean()
     return {
         "contrastive/global": contrast,
         "entailment/image_text": cones,

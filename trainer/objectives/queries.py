@@ -22,12 +22,12 @@ def query_terms(nodes: Nodes, curvature: Tensor, options: Hyper3Objective) -> di
     weight = nodes.query_weight / _normaliser(nodes, options)
     terms: dict[str, Tensor] = {}
     if "image_text" in options.relations:
-        violation = residual(
+        cones = residual(
             nodes.query_texts, nodes.query_images, curvature, ACROSS_MODALITIES, options.residual
         )
-        terms["query/image_text"] = (weight * violation).sum()
+        terms["query/image_text"] = (weight * cones.violation).sum()
     if "visual_hierarchy" in options.relations:
-        general, specific = nodes.query_images, nodes.images[nodes.query_owner]
+        general, specific = nodes.query_images, nodes.images.index_select(0, nodes.query_owner)
         if options.visual_order == "reversed":
             general, specific = specific, general
         terms |= _calibrated("visual", general, specific, weight, curvature, options)
@@ -50,10 +50,10 @@ def _calibrated(
     options: Hyper3Objective,
 ) -> dict[str, Tensor]:
     """A relation within one modality, and its calibration."""
-    violation = residual(general, specific, curvature, WITHIN_MODALITY, options.residual)
-    calibrated = calibration(general, violation, entropy=options.entropy)
+    cones = residual(general, specific, curvature, WITHIN_MODALITY, options.residual)
+    calibrated = calibration(cones, entropy=options.entropy)
     return {
-        f"query/{side}_hierarchy": (weight * violation).sum(),
+        f"query/{side}_hierarchy": (weight * cones.violation).sum(),
         f"query/{side}_calibration": (weight * calibrated).sum(),
     }
 

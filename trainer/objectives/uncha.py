@@ -6,7 +6,7 @@ Hyper3-CLIP builds on it; with its own options it equals UNCHA's code on one pro
 from torch import Tensor
 
 from trainer.objectives.contrastive import part_to_whole, repeats, symmetric, wholes_that_repeat
-from trainer.objectives.distances import pairwise_distance
+from trainer.objectives.distances import Distances
 from trainer.objectives.entailment import calibration, inherited
 from trainer.objectives.nodes import Nodes, Scalars, total
 from trainer.objectives.options import WholePart
@@ -44,8 +44,8 @@ def groups(nodes: Nodes, scalars: Scalars, options: WholePart) -> dict[str, Tens
         )
 
     c = scalars.curvature
-    wholes = -pairwise_distance(nodes.images, nodes.texts, c)
-    parts = -pairwise_distance(nodes.part_images, nodes.part_texts, c)
+    wholes = Distances(nodes.images, nodes.texts, c)
+    parts = Distances(nodes.part_images, nodes.part_texts, c)
     return {
         "contrastive/global": symmetric(wholes, scalars.whole, whole_repeats),
         "contrastive/local": symmetric(parts, scalars.part, part_repeats),
@@ -62,9 +62,6 @@ def inheritance(nodes: Nodes, curvature: Tensor, options: WholePart) -> dict[str
     if len(nodes.part_images) == 0:
         return terms
     return terms | {
-        f"calibration/{side}_part": calibration(parts, violation, entropy=options.entropy).mean()
-        for side, parts, violation in (
-            ("image", nodes.part_images, visual),
-            ("text", nodes.part_texts, textual),
-        )
+        f"calibration/{side}_part": calibration(cones, entropy=options.entropy).mean()
+        for side, cones in (("image", visual), ("text", textual))
     }
