@@ -1,0 +1,51 @@
+"""Training keeps the memory that it frees."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.allocator import keep_freed_memory
+
+PROGRAM = """\
+import os, sys
+print(os.getpid())
+from trainer.allocator import keep_freed_memory
+keep_freed_memory()
+print(os.getpid(), os.environ["GLIBC_TUNABLES"], sys.argv[1:])
+"""
+
+
+def started(program: Path, **environment: str) -> list[str]:
+    program.write_text(PROGRAM)
+    given = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    command = [sys.executable, str(program), "train", "a b", "run.out=x"]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=given | environment
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library is another")
+def test_the_program_begins_again_in_its_own_process_with_its_own_arguments(
+    tmp_path: Path,
+) -> None:
+    before, again, after = started(tmp_path / "hyper3")
+    pid, tunables, arguments = after.split(" ", 2)
+    assert before == again == pid
+    assert "trim_threshold" in tunables
+    assert arguments == "['train', 'a b', 'run.out=x']"
+
+
+def test_settings_of_the_user_stay(tmp_path: Path) -> None:
+    own = "glibc.malloc.arena_max=1"
+    before, after = started(tmp_path / "hyper3", GLIBC_TUNABLES=own)
+    assert after == f"{before} {own} ['train', 'a b', 'run.out=x']"
+
+
+def test_another_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    keep_freed_memory()  # or these tests would begin again
+    assert "GLIBC_TUNABLES" not in os.environ
