@@ -20,6 +20,7 @@ import torch
 from rich.table import Table
 
 from benchmarks.timing import arguments, report
+from trainer.allocator import keep_freed_memory
 from trainer.checkpoint import Position, path_of, tensors_of, write
 from trainer.config import Recipe, load_recipe
 from trainer.model import DualEncoder
@@ -42,6 +43,7 @@ class Round:
 
 def main() -> None:
     """Measure, and print one table."""
+    keep_freed_memory()
     parser = arguments("A checkpoint written beside the loop against one it waits for.", rounds=5)
     parser.add_argument("--small", action="store_true", help="a model of a few megabytes")
     parser.add_argument("--device", default="cpu")

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.timing import alternate, arguments, report, tabulate, worst_difference
+from trainer.allocator import keep_freed_memory
 from trainer.objectives.hyper3 import hyper3_objective
 from trainer.objectives.nodes import Nodes, Scalars, Temperature
 from trainer.objectives.options import Hyper3Objective
@@ -181,6 +182,7 @@ def difference(case: Case) -> float:
 
 def main() -> None:
     """Check, measure, and print one table."""
+    keep_freed_memory()
     title = "The objective against the plain formulas."
     sizes = {"images": 768, "parts": 1460, "queries": 4000, "dim": 512}
     options = arguments(title, rounds=7, seed=0, **sizes).parse_args()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import alternate, arguments, report, tabulate, worst_difference
+from trainer.allocator import keep_freed_memory
 from trainer.pooling import QueryPooling
 
 IMAGES, PATCHES, WIDTH, HEADS, TEXT_WIDTH = 16, 196, 768, 8, 512
@@ -103,6 +104,7 @@ def difference(pooling: QueryPooling, case: Case) -> float:
 
 def main() -> None:
     """Check, measure, and print one table."""
+    keep_freed_memory()
     title = "Query-conditioned pooling against plain."
     options = arguments(title, rounds=15, seed=0).parse_args()
     torch.manual_seed(options.seed)

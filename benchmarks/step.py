@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from benchmarks.timing import alternate, arguments, peak_mib, report, tabulate, worst_difference
 from core.queries import Query, build_queries
 from core.text import TextSpec, Tokenizer
+from trainer.allocator import keep_freed_memory
 from trainer.config import load_recipe
 from trainer.data.augment import augment
 from trainer.data.batch import Batch, Decoded, collate
@@ -275,6 +276,7 @@ def peaks(arguments_given: list[str]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Check, measure, and print one table."""
+    keep_freed_memory()
     title = "A whole step against the plain one and the image tower."
     parser = arguments(title, rounds=3, seed=0, images=8)
     parser.add_argument("--recipe", default="hyper3_vit_b16")

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from benchmarks.timing import alternate, arguments, report, tabulate, worst_difference
 from core.text import TextSpec
+from trainer.allocator import keep_freed_memory
 from trainer.data.batch import Batch
 from trainer.data.loader import BatchDataset, Schedule
 from trainer.data.shards import find_shards, index_shards
@@ -105,6 +106,7 @@ def batches(shards: str, size: int, count: int, seed: int) -> list[Batch]:
 
 def main() -> None:
     """Check, measure, and print one table."""
+    keep_freed_memory()
     sizes = {"batch": 32, "width": 512, "layers": 12, "heads": 8}
     parser = arguments("The text tower against padded texts.", rounds=6, seed=0, **sizes)
     parser.add_argument("shards", nargs="?", default="data/flickr8k-boxes/train")

@@ -23,10 +23,10 @@ _KEPT = (
 def keep_freed_memory() -> None:
     """Start this program again, in its own process, with an allocator that keeps what is freed.
 
-    Nothing happens where the environment has settings of its own, where the C library is not
-    glibc, and within another program than ``hyper3``.
+    Nothing happens where the environment has settings of its own, or where the C library is not
+    glibc.
     """
-    if _TUNABLES in os.environ or not (_is_hyper3() and _has_glibc()):
+    if _TUNABLES in os.environ or not _has_glibc():
         return
     os.environ[_TUNABLES] = _KEPT
     sys.stdout.flush()
@@ -34,13 +34,14 @@ def keep_freed_memory() -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
-def _is_hyper3() -> bool:
-    program = Path(sys.argv[0])
-    return program.name == "hyper3" or program == Path(core.__file__).with_name("__main__.py")
-
-
 def _has_glibc() -> bool:
     try:
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (AttributeError, ValueError, OSError):
         return False
+
+
+def is_hyper3() -> bool:
+    """Whether this process is the command, and not another program that has imported it."""
+    program = Path(sys.argv[0])
+    return program.name == "hyper3" or program == Path(core.__file__).with_name("__main__.py")

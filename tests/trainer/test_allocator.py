@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from trainer.allocator import keep_freed_memory
+from trainer.allocator import is_hyper3
 
 PROGRAM = """\
 import os, sys
 print(os.getpid())
-from trainer.allocator import keep_freed_memory
-keep_freed_memory()
-print(os.getpid(), os.environ["GLIBC_TUNABLES"], sys.argv[1:])
+from trainer.allocator import is_hyper3, keep_freed_memory
+if is_hyper3():
+    keep_freed_memory()
+print(os.getpid(), os.environ.get("GLIBC_TUNABLES"), sys.argv[1:])
 """
 
 
@@ -45,7 +46,7 @@ def test_settings_of_the_user_stay(tmp_path: Path) -> None:
     assert after == f"{before} {own} ['train', 'a b', 'run.out=x']"
 
 
-def test_another_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    keep_freed_memory()  # or these tests would begin again
-    assert "GLIBC_TUNABLES" not in os.environ
+def test_another_program_is_left_alone(tmp_path: Path) -> None:
+    before, after = started(tmp_path / "other")
+    assert after == f"{before} None ['train', 'a b', 'run.out=x']"
+    assert not is_hyper3()

@@ -29,9 +29,10 @@ def train(
     ] = None,
 ) -> None:
     """Train a model, or go on where a stopped run of the same recipe left off."""
-    from trainer.allocator import keep_freed_memory  # noqa: PLC0415
+    from trainer.allocator import is_hyper3, keep_freed_memory  # noqa: PLC0415
 
-    keep_freed_memory()
+    if is_hyper3():
+        keep_freed_memory()
     from rich.console import Console  # noqa: PLC0415 - torch comes with the next lines
 
     from trainer.config import load_recipe  # noqa: PLC0415
