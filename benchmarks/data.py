@@ -26,6 +26,7 @@ from torchvision import transforms
 from benchmarks.timing import alternate, arguments, report, tabulate
 from core.image import decode, resize
 from core.text import TextSpec
+from trainer.allocator import keep_freed_memory
 from trainer.data.augment import augment, to_float
 from trainer.data.batch import Batch
 from trainer.data.loader import BatchDataset
@@ -34,7 +35,6 @@ from trainer.data.sample import Part, Sample, cut
 from trainer.data.shard_writer import encode_jpeg, write_shard
 from trainer.data.shards import find_shards, index_shards, read_sample
 from trainer.sections import AugmentSection, DataSection
-from trainer.step import normalise
 from trainer.vocabulary import write_tokenizer
 
 SIDE = 224
@@ -85,7 +85,7 @@ def decoded(samples: list[Sample]) -> Tensor:
 
 def ours(samples: list[Sample], generator: torch.Generator) -> Tensor:
     """Decoded one by one, changed all at once, ``(n, 3, side, side)``."""
-    return normalise(augment(decoded(samples), AUGMENT, generator), OPTIONS)
+    return augment(decoded(samples), AUGMENT, generator, OPTIONS)
 
 
 def write(samples: list[Sample], folder: Path, seed: int) -> BatchDataset:
@@ -98,6 +98,7 @@ def write(samples: list[Sample], folder: Path, seed: int) -> BatchDataset:
 
 def main() -> None:
     """Check, measure, and print one table."""
+    keep_freed_memory()
     parser = arguments("JPEG bytes to augmented tensors on one core.", rounds=7, seed=0, samples=48)
     parser.add_argument("shards", nargs="?", default="data/flickr8k-boxes/train")
     options = parser.parse_args()

@@ -39,7 +39,7 @@ from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
 from trainer.optim import build_optimizer
-from trainer.step import Training, backward, exact_products, normalise, train_step
+from trainer.step import Training, backward, exact_products, train_step
 from trainer.vocabulary import write_tokenizer
 
 TOLERANCE = 2e-5  # of the largest value, of losses and of all gradients together
@@ -156,7 +156,7 @@ def pictures(case: Case, generator: torch.Generator) -> Tensor:
     if not isinstance(pixels, Tensor):
         raise TypeError("the batch holds stored features")
     pixels = pixels.to(generator.device)
-    return normalise(augment(pixels, recipe.augment, generator), recipe.data)
+    return augment(pixels, recipe.augment, generator, recipe.data)
 
 
 def plain_loss(case: Case, images: Tensor) -> Tensor:

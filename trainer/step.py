@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from core import lorentz
 from core.errors import DataError
 from core.evaluation.retrieval import retrieval
 from trainer.config import Recipe
-from trainer.data.augment import augment, to_float
+from trainer.data.augment import augment, normalise, to_float
 from trainer.data.batch import Batch, Seen
 from trainer.distributed import Shares, World, gather
 from trainer.gradients import average, limit, total_norm
@@ -25,7 +25,6 @@ from trainer.micro import cut, encode, sow, take_back
 from trainer.model import DualEncoder, Tangents
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.nodes import Nodes
-from trainer.sections import Channels, DataSection
 
 _WITHOUT_GRAPH = 4
 """How many times as many samples pass a tower at once where no layer's outputs are kept."""
@@ -90,7 +89,7 @@ def train_step(
     training.optimizer.zero_grad(set_to_none=True)
     images = batch.pictures
     if not isinstance(images, Seen):
-        images = normalise(augment(images, recipe.augment, generator), recipe.data)
+        images = augment(images, recipe.augment, generator, recipe.data)
     statistics = [buffer.clone() for buffer in model.buffers()]
     terms, nodes = backward(training, batch, images, shares, generator.initial_seed())
     grad_norm = total_norm(model)
@@ -246,18 +245,6 @@ def _joined(rows: Sequence[dict[str, Tensor]]) -> dict[str, npt.NDArray[np.float
         name: torch.cat([row[name] for row in rows if name in row]).float().cpu().numpy()
         for name in names
     }
-
-
-def normalise(images: Tensor, options: DataSection) -> Tensor:
-    """Pictures within [0, 1] by the mean and deviation that the bundle will name, in place."""
-    mean, deviation = _channels(options.mean, images.device), _channels(options.std, images.device)
-    return images.sub_(mean).div_(deviation)
-
-
-@cache
-def _channels(values: Channels, device: torch.device) -> Tensor:
-    """A value for each channel; made once, as the host waits while it is brought to the device."""
-    return torch.tensor(values, device=device).view(1, 3, 1, 1)
 
 
 def _recalls(

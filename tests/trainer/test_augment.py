@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,13 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from trainer.data.augment import Changes, apply, augment, draw, to_float
-from trainer.sections import AugmentSection
+from trainer.data.augment import Changes, augment, draw, normalise, one_by_one, to_float, together
+from trainer.sections import AugmentSection, DataSection
 
 NONE = AugmentSection(crop_scale=(1.0, 1.0), jitter_probability=0.0, grayscale_probability=0.0)
 DRAWS = 4000
+Way = Callable[[Tensor, Changes], Tensor]
+ways = pytest.mark.parametrize("way", [one_by_one, together])
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -119,24 +122,30 @@ def windows(count: int, side: int) -> Tensor:
     return window
 
 
-def test_a_crop_is_the_one_that_torchvision_makes_of_the_same_window() -> None:
+@ways
+def test_a_crop_is_the_one_that_torchvision_makes_of_the_same_window(way: Way) -> None:
     pixels, window = noise(24, 20), windows(24, 20)
-    ours = apply(pixels, Changes(window, None, None, None))
+    ours = way(pixels, Changes(window, None, None, None))
+    given = pixels.permute(0, 3, 1, 2) if way is one_by_one else to_float(pixels)
     for picture, cut, (left, top, width, height) in zip(
-        to_float(pixels), ours, window.int().tolist(), strict=True
+        given, ours, window.int().tolist(), strict=True
     ):
         expected = tv.resized_crop(
             picture, top, left, height, width, [20, 20], v2.InterpolationMode.BICUBIC
         )
-        torch.testing.assert_close(cut, expected.clamp(0, 1), rtol=0, atol=2e-6)
+        expected = expected / 255 if way is one_by_one else expected.clamp(0, 1)
+        torch.testing.assert_close(cut, expected, rtol=0, atol=2e-6)
 
 
-def test_brightness_contrast_and_saturation_are_those_of_torchvision_in_the_drawn_order() -> None:
+@ways
+def test_brightness_contrast_and_saturation_are_those_of_torchvision_in_the_drawn_order(
+    way: Way,
+) -> None:
     pixels = noise(24)
     changes = replace(draw(24, 16, AugmentSection(hue=0.0), generator()), window=None, is_grey=None)
     assert changes.jitter is not None
     assert changes.order is not None
-    ours = apply(pixels, changes)
+    ours = way(pixels, changes)
     adjust = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation)
     for picture, changed, factors, order in zip(
         to_float(pixels), ours, changes.jitter.tolist(), changes.order.tolist(), strict=True
@@ -148,25 +157,41 @@ def test_brightness_contrast_and_saturation_are_those_of_torchvision_in_the_draw
         torch.testing.assert_close(changed, expected, rtol=0, atol=2e-4)
 
 
-def test_grey_pictures_have_the_luminance_and_the_others_are_untouched() -> None:
+@ways
+def test_grey_pictures_have_the_luminance_and_the_others_are_untouched(way: Way) -> None:
     pixels = noise(60)
     changes = draw(60, 16, NONE.model_copy(update={"grayscale_probability": 0.3}), generator())
     assert changes.is_grey is not None
-    before, after = to_float(pixels), apply(pixels, changes)
+    before, after = to_float(pixels), way(pixels, changes)
     assert torch.equal(after[~changes.is_grey], before[~changes.is_grey])
     expected = tv.rgb_to_grayscale(before[changes.is_grey], 3)
     torch.testing.assert_close(after[changes.is_grey], expected, rtol=0, atol=2e-4)
     assert (after[changes.is_grey].amax(1) - after[changes.is_grey].amin(1)).max() < 1e-6
 
 
-def test_what_happens_to_a_picture_does_not_depend_on_its_neighbours() -> None:
-    side = 320  # of which a core's cache holds less than one
+@ways
+def test_what_happens_to_a_picture_does_not_depend_on_its_neighbours(way: Way) -> None:
+    side = 320
     pixels = noise(3, side)
     changes = draw(3, side, AugmentSection(), generator())
     last = Changes(*(kind[2:] for kind in vars(changes).values()))
-    torch.testing.assert_close(
-        apply(pixels, changes)[2:], apply(pixels[2:], last), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(way(pixels, changes)[2:], way(pixels[2:], last), rtol=0, atol=1e-6)
+
+
+def test_both_ways_make_the_same_pictures_but_for_the_rounding_of_crops() -> None:
+    pixels = noise(8, 64) // 4 + 96
+    changes = draw(8, 64, AugmentSection(), generator())
+    apart = (one_by_one(pixels, changes) - together(pixels, changes)).abs()
+    assert apart.max() < 4 / 255
+    bare = replace(changes, window=None)
+    torch.testing.assert_close(one_by_one(pixels, bare), together(pixels, bare))
+
+
+def test_pictures_are_normalised_at_last() -> None:
+    pixels, data = noise(6), DataSection(train="nowhere")
+    for options in (AugmentSection(), NONE):
+        plain = normalise(augment(pixels, options, generator()), data)
+        torch.testing.assert_close(augment(pixels, options, generator(), data), plain)
 
 
 def test_a_turn_of_the_hue_keeps_the_luminance() -> None:

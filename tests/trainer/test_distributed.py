@@ -26,14 +26,14 @@ from torch.multiprocessing.spawn import start_processes
 from core.errors import Hyper3Error
 from core.text import TextSpec, Tokenizer
 from trainer.config import Recipe
-from trainer.data.augment import to_float
+from trainer.data.augment import normalise, to_float
 from trainer.data.batch import Batch, Decoded, Links, collate, without_samples
 from trainer.distributed import World, agree, exchange, join, spread
 from trainer.model import DualEncoder
 from trainer.objectives.loss import loss_terms
 from trainer.optim import build_optimizer
 from trainer.sections import DataSection
-from trainer.step import Training, losses, normalise
+from trainer.step import Training, losses
 from trainer.vocabulary import write_tokenizer
 
 SIDE = 32

@@ -21,7 +21,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 from core.errors import DataError, StorageError
 from core.lock import take_lock
 from trainer.config import Recipe
-from trainer.data.augment import to_float
+from trainer.data.augment import normalise, to_float
 from trainer.data.batch import Seen
 from trainer.data.pictures import pictures
 from trainer.data.sample import Part, Sample
@@ -32,7 +32,6 @@ from trainer.features.store import Features, known_pictures, look_through
 from trainer.features.table import Table, Writer
 from trainer.model import DualEncoder
 from trainer.run import train
-from trainer.step import normalise
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from core.errors import ConfigError
 from core.text import TextSpec, Tokenizer
 from trainer.config import Recipe, load_recipe
-from trainer.data.augment import to_float
+from trainer.data.augment import normalise, to_float
 from trainer.data.batch import Batch, Decoded, Seen, collate
 from trainer.distributed import Shares, Sizes, World
 from trainer.micro import cut, encode
@@ -24,7 +24,7 @@ from trainer.optim import build_optimizer
 from trainer.run import train
 from trainer.sections import ConvTower, TimmTower
 from trainer.speed import ready
-from trainer.step import Training, backward, normalise
+from trainer.step import Training, backward
 from trainer.towers import build_image_tower
 from trainer.vocabulary import write_tokenizer
 

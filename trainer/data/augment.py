@@ -1,9 +1,10 @@
 """Random changes of a batch of training pictures, on the training device.
 
 The parameters have the distributions of torchvision's RandomResizedCrop, ColorJitter (an order
-of its own for each picture included) and RandomGrayscale. A crop is two matrix products, rows
-and columns, and each change of the colours is one of 3 x 3 with a clamp behind it, so that all
-pictures of a batch take the same road whatever was drawn for them, without waiting for the device.
+of its own for each picture included) and RandomGrayscale. Each change of the colours is a product
+of 3 x 3 with a clamp behind it. On a GPU a crop is two matrix products, rows and columns, so that
+all pictures of a batch take the same road whatever was drawn for them, without waiting for the
+device. A CPU takes one after the other while it lies in the cache, and its crops are torch's.
 """
 
 import functools
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from trainer.sections import AugmentSection
+from trainer.sections import AugmentSection, Channels, DataSection
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 _LOG_RATIO = math.log(4 / 3)  # aspect of a random crop: log-uniform within 3/4 and 4/3
 _TRIES = 10  # for a crop that fits; then the picture stays whole
-_AT_ONCE = {"cpu": 2**18, "other": 2**26}
-"""Numbers that are changed at once: a core's cache holds the first, and needs no new pages."""
+_AT_ONCE = 2**26  # numbers that are changed at once
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,37 @@ class Changes:
     is_grey: Tensor | None  # (n,)
 
 
-def augment(pixels: Tensor, options: AugmentSection, generator: torch.Generator) -> Tensor:
+def augment(
+    pixels: Tensor,
+    options: AugmentSection,
+    generator: torch.Generator,
+    data: DataSection | None = None,
+) -> Tensor:
     """Randomly cropped, jittered and greyed pictures, each with draws of its own.
 
     Args:
         pixels: ``(n, side, side, 3)`` uint8.
         options: Ranges and probabilities.
         generator: Of the device of the pixels.
+        data: By whose mean and deviation they are normalised; without, they are within [0, 1].
 
     Returns:
-        ``(n, 3, side, side)`` float32 within [0, 1], channels last in memory.
+        ``(n, 3, side, side)`` float32, channels last in memory.
     """
-    return apply(pixels, draw(len(pixels), pixels.shape[1], options, generator))
+    changes = draw(len(pixels), pixels.shape[1], options, generator)
+    if all(change is None for change in (changes.window, changes.jitter, changes.is_grey)):
+        images = to_float(pixels)
+    elif pixels.device.type == "cpu":
+        return one_by_one(pixels, changes, data)
+    else:
+        images = together(pixels, changes)
+    return images if data is None else normalise(images, data)
+
+
+def normalise(images: Tensor, data: DataSection) -> Tensor:
+    """Pictures within [0, 1] by the mean and deviation that the bundle will name, in place."""
+    mean, deviation = (_constant(values, images.device) for values in (data.mean, data.std))
+    return images.sub_(mean).div_(deviation)
 
 
 def to_float(pixels: Tensor) -> Tensor:
@@ -68,16 +88,45 @@ def draw(count: int, side: int, options: AugmentSection, generator: torch.Genera
     return Changes(window, jitter, order, is_grey)
 
 
-def apply(pixels: Tensor, changes: Changes) -> Tensor:
-    """The changed pictures: what `augment` returns, for given draws."""
+def one_by_one(pixels: Tensor, changes: Changes, data: DataSection | None = None) -> Tensor:
+    """What `augment` does on a CPU; crops are rounded to 8 bits, as Pillow's are."""
+    side = pixels.shape[1]
+    out = torch.empty_like(pixels, dtype=torch.float32).permute(0, 3, 1, 2)
+    windows = None if changes.window is None else changes.window.int().tolist()
+    steps = [
+        (matrix, share.tolist(), (matrix != torch.eye(3)).flatten(1).any(1).tolist())
+        for matrix, share in _colour_steps(changes)
+    ]
+    most, shift = torch.tensor(255.0), torch.tensor(0.0)
+    if data is not None:
+        mean, deviation = (torch.tensor(values)[:, None] for values in (data.mean, data.std))
+        most, shift = 255 * deviation, mean / deviation
+    luma, room = _luma(pixels.device), torch.empty(2, 3, side, side)
+    for number, image in enumerate(pixels.permute(0, 3, 1, 2)):
+        kept = image
+        if windows is not None:
+            left, top, width, height = windows[number]
+            window = image[None, :, top : top + height, left : left + width]
+            (kept,) = interpolate(window, (side, side), mode="bicubic", antialias=True)
+        flat, spare = room.flatten(2).unbind()
+        flat.view_as(kept).copy_(kept)
+        for matrix, share, is_changed in steps:
+            if is_changed[number]:
+                torch.mm(matrix[number], flat, out=spare)
+                if share[number]:
+                    spare.add_(share[number] * float(luma @ flat.mean(1)))
+                flat, spare = spare.clamp_(0, 255), flat
+        out[number] = flat.div_(most).sub_(shift).view_as(kept)
+    return out
+
+
+def together(pixels: Tensor, changes: Changes) -> Tensor:
+    """What `augment` does on a GPU, where nothing may wait for the device."""
     count, side = pixels.shape[:2]
     taps = None if changes.window is None else _taps(changes.window, side)
     steps = _colour_steps(changes)
-    if not (taps or steps):
-        return to_float(pixels)
     out = torch.empty_like(pixels, dtype=torch.float32).permute(0, 3, 1, 2)
-    most = _AT_ONCE["cpu" if pixels.device.type == "cpu" else "other"]
-    at_once = max(1, most // (3 * side**2))
+    at_once = max(1, _AT_ONCE // (3 * side**2))
     for start in range(0, count, at_once):
         some = slice(start, start + at_once)
         images = pixels[some].to(torch.float32).div_(255)
@@ -200,6 +249,12 @@ def _yiq(device: torch.device) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _luma(device: torch.device) -> Tensor:
     return torch.tensor(_LUMA, device=device)
+
+
+@functools.cache
+def _constant(values: Channels, device: torch.device) -> Tensor:
+    """A value for each channel; made once, as the host waits while it is brought to the device."""
+    return torch.tensor(values, device=device).view(1, 3, 1, 1)
 
 
 def _uniform(generator: torch.Generator, *shape: int) -> Tensor:

@@ -17,10 +17,9 @@ from torch import nn
 from core.errors import DataError
 from core.image import Pixels
 from trainer.config import Recipe
-from trainer.data.augment import to_float
+from trainer.data.augment import normalise, to_float
 from trainer.data.batch import Seen
 from trainer.features.table import Table
-from trainer.step import normalise
 
 _FORM = 1  # of the files; another is another store
 
