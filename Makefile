@@ -40,7 +40,7 @@ env: $(MAIN)/.installed  ## The environment in .venv with everything in it
 $(MAIN)/.installed: pyproject.toml
 	$(call venv,$(MAIN))
 	@echo "Installing into $(MAIN); the first time this takes some minutes: PyTorch alone is large."
-	$(MAIN)/bin/python -m pip install --editable '.[trainer,service,demo,eval,pretrained]' --group dev
+	$(MAIN)/bin/python -m pip install --editable '.[trainer,service,demo,eval,pretrained,wandb]' --group dev
 	@touch $@
 
 $(SERVICE)/.installed: pyproject.toml
