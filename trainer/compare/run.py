@@ -70,10 +70,7 @@ def compare(
     names = plans.rows(planned)
     base = _baseline(baseline or plan.baseline or names[0], names)
     with _told_how_to_get(plan):
-        for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
-            for pattern in filter(None, data):
-                if not find_addresses(pattern):
-                    find_shards(pattern)
+        _look_for_shards(planned)
     console.print(_opening(planned, number, folder), markup=False, soft_wrap=True)
     with closing(take_lock(folder)), _sigterm_as_interrupt(), _progress(console) as progress:
         results, faults = _results(planned, names, at_once, tasks, progress)
@@ -96,6 +93,14 @@ def compare(
         console.print(f"{kind:>9}  {file}", markup=False, soft_wrap=True)
     if faults:
         raise ConfigError(f"{len(faults)} of {len(planned)} failed; the table is of the others")
+
+
+def _look_for_shards(planned: Sequence[Planned]) -> None:
+    """Raises DataError where shards are missing; those that lie elsewhere are fetched later."""
+    for data in dict.fromkeys((one.recipe.data.train, one.recipe.data.val) for one in planned):
+        for pattern in filter(None, data):
+            if not find_addresses(pattern):
+                find_shards(pattern)
 
 
 @contextmanager
