@@ -191,6 +191,8 @@ def test_maps_of_convolutions_stay_channels_last() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's
 def test_compiled_towers_take_the_same_steps_and_are_compiled_a_few_times(
     tokenizer: Tokenizer,
 ) -> None:
