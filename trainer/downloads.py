@@ -3,8 +3,11 @@
 Nothing but http and https is ever opened, whatever an address or a redirection says.
 """
 
+import contextlib
 import http.client
 import os
+import re
+import select
 import signal
 import subprocess
 import tempfile
@@ -15,7 +18,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 Advance = Callable[[int, int | None], None]
-"""Told how many bytes there are now, and of how many where that is known. It may raise."""
+"""Told how many bytes there are now, and of how many where that is known. It may raise.
+
+A command that is silent is no reason not to be told: it is, every half second.
+"""
 
 CUT_OFF = (
     urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError,
@@ -25,6 +31,7 @@ CUT_OFF = (
 
 _MB = 1_000_000
 _PATIENCE_S = 60
+_GLANCE_S = 0.5  # between looks whether a silent command is still wanted
 _LAST_WORDS = 300  # characters of what a command wrote to its standard error
 
 
@@ -50,11 +57,21 @@ def ask(url: str) -> Remote:
 
 
 def transfer(url: str, partial: Path, advance: Advance) -> None:
-    """Download, going on behind what is there already, if the server can."""
+    """Download, going on behind what is there already, if the server can.
+
+    Raises:
+        InvalidURL: The address, or one it redirects to, is none.
+    """
     had = partial.stat().st_size if partial.is_file() else 0
-    with _open(url, f"bytes={had}-" if had else None) as answer:
-        if answer.status != http.client.PARTIAL_CONTENT:
-            had = 0
+    answer = _open(url, f"bytes={had}-" if had else None)
+    if had and _first_byte(answer) != had:
+        had = 0
+        if answer.status == http.client.PARTIAL_CONTENT:
+            answer.close()
+            answer = _open(url, None)
+    with answer:
+        if _first_byte(answer) != had:
+            raise http.client.HTTPException("a part came where the whole was asked for")
         rest = answer.headers.get("Content-Length")
         total = None if rest is None else had + int(rest)
         with partial.open("ab" if had else "wb") as file:
@@ -75,6 +92,7 @@ def run_into(command: str | Sequence[str], partial: Path, advance: Advance) -> N
         partial.open("wb") as file,
         subprocess.Popen(  # noqa: S603 - what the recipe's author wrote
             command,
+            bufsize=0,  # so that what can be read is seen by a poll
             shell=isinstance(command, str),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -83,20 +101,40 @@ def run_into(command: str | Sequence[str], partial: Path, advance: Advance) -> N
         ) as process,
     ):
         try:
-            if process.stdout is not None:
-                _copy(process.stdout, file, 0, None, advance)
-            status = process.wait()
+            status = _drain(process, file, advance)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.returncode is None:  # not waited for yet, so the group is still its own
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
         if status:
             told.seek(0)
             words = told.read().decode(errors="replace").strip()[-_LAST_WORDS:]
             raise subprocess.CalledProcessError(status, command, stderr=words)
 
 
+def _drain(process: subprocess.Popen[bytes], file: IO[bytes], advance: Advance) -> int:
+    """Copy what a command writes until it ends; its status."""
+    had, source = 0, process.stdout
+    if source is not None:
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        while True:
+            if poll.poll(_GLANCE_S * 1000):
+                chunk = source.read(_MB)
+                if not chunk:
+                    break
+                file.write(chunk)
+                had += len(chunk)
+            advance(had, None)
+    while True:  # it may have closed its output, and live on
+        try:
+            return process.wait(_GLANCE_S)
+        except subprocess.TimeoutExpired:
+            advance(had, None)
+
+
 def _copy(
-    source: IO[bytes] | http.client.HTTPResponse,
+    source: http.client.HTTPResponse,
     file: IO[bytes],
     had: int,
     total: int | None,
@@ -108,6 +146,14 @@ def _copy(
         had += len(chunk)
         advance(had, total)
     return had
+
+
+def _first_byte(answer: http.client.HTTPResponse) -> int:
+    """Where in the file an answer begins; -1 if it is a part and does not say of what."""
+    if answer.status != http.client.PARTIAL_CONTENT:
+        return 0
+    found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    return int(found[1]) if found else -1
 
 
 def _open(url: str, extent: str | None) -> http.client.HTTPResponse:
@@ -122,6 +168,10 @@ def _open(url: str, extent: str | None) -> http.client.HTTPResponse:
         urllib.request.UnknownHandler,
     ):
         opener.add_handler(handler())
-    request = urllib.request.Request(url, headers={"Range": extent} if extent else {})  # noqa: S310
-    answer: http.client.HTTPResponse = opener.open(request, timeout=_PATIENCE_S)
+    headers = {"Range": extent} if extent else {}
+    try:
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310
+        answer: http.client.HTTPResponse = opener.open(request, timeout=_PATIENCE_S)
+    except (ValueError, OverflowError) as error:  # letters, or a port, that no request can hold
+        raise http.client.InvalidURL(str(error)) from error
     return answer

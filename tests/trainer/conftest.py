@@ -96,6 +96,7 @@ def server(tmp_path: Path) -> Iterator[str]:
             rest = (folder / self.path.lstrip("/")).read_bytes()[first:]
             self.send_response(206 if rest else 416)
             self.send_header("Content-Length", str(len(rest)))
+            self.send_header("Content-Range", f"bytes {first}-{first + len(rest) - 1}/*")
             self.end_headers()
             self.wfile.write(rest)
 

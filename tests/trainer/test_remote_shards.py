@@ -38,6 +38,7 @@ class Served:
     status: int = 200
     says_length: bool = True
     claims: int | None = None  # a length that is not true
+    shift: int = 0  # bytes by which the rest that comes is another than the one asked for
     location: str = ""
     pause_s: float = 0.0  # between pieces of 10,000 bytes
 
@@ -61,6 +62,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         content = served.files[name]
         first, _, last = extent.removeprefix("bytes=").partition("-")
+        if extent and not last:
+            first = str(int(first) - served.shift)
         rest = content[int(first or 0) : int(last) + 1 if last else None]
         self.send_response(206 if extent else 200)
         if served.says_length:
@@ -174,6 +177,20 @@ def test_the_rest_of_another_content_is_never_put_behind_a_beginning(
     assert not list(tmp_path.rglob("*.partial"))
 
 
+def test_a_rest_from_another_byte_than_asked_for_is_not_put_behind(
+    served: Served, tmp_path: Path
+) -> None:
+    served.breaks, served.shift = [1000, 2000], 500
+    bring(served.address, tmp_path / "cache")
+    assert kept(tmp_path / "cache") == served.files
+
+
+def test_bytes_that_come_again_and_again_are_no_progress(served: Served, tmp_path: Path) -> None:
+    served.breaks, served.shift = 40 * [3000, 0, 1000], 500
+    with pytest.raises(DataError, match="the transfer was cut off, 5 times"):
+        bring(served.address, tmp_path / "cache")
+
+
 @pytest.mark.parametrize("status", [403, 404, 410])
 def test_a_shard_that_is_not_there_is_named_at_once(
     served: Served, tmp_path: Path, status: int
@@ -213,9 +230,10 @@ def test_a_server_that_tells_no_length_is_believed_if_the_tar_ends(
     served: Served, tmp_path: Path
 ) -> None:
     served.says_length = False
-    served.breaks = [5000]
+    served.breaks = 100 * [5000]
     with pytest.raises(DataError, match=r"cut short|end of the archive is missing"):
         bring(served.address, tmp_path / "cache")
+    served.breaks = [5000, 100, 0]  # and asked again if it does not
     bring(served.address, tmp_path / "cache")
     assert kept(tmp_path / "cache") == served.files
 
@@ -280,6 +298,47 @@ def test_a_command_that_fails_or_stops_half_way_is_an_error(
     assert kept(tmp_path / "cache") == {}
 
 
+def test_a_silent_command_ends_when_another_shard_fails(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    silent = f"pipe:echo $$ >{pid}; exec sleep 600"
+    wrong = f"pipe:until [ -s {pid} ]; do sleep 0.01; done; exit 127"
+    (tmp_path / "cache").mkdir()
+    start = time.monotonic()
+    with pytest.raises(DataError, match="status 127"):
+        fetch([silent, wrong], tmp_path / "cache", QUIET)
+    assert time.monotonic() - start < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "match"),
+    [
+        ("http://localhost/ä.tar", "cannot hold 'ä'; percent-encode it, as %C3%A4"),
+        ("http://localhost/a b.tar", "cannot hold ' '; percent-encode it, as %20"),
+        ("http://localhost:port/a.tar", r"not an address \(Port could not be cast"),
+        ("http://localhost:99999/a.tar", r"not an address \(Port out of range"),
+        ("http://[::1/a.tar", r"not an address \(Invalid IPv6"),
+        ("http:///a.tar", r"not an address \(no host"),
+        ("http://ann:secret@localhost/a.tar", "^http://\\*{3}@localhost/a.tar: names and pass"),
+        ("http://ann:secret@localhost/ä.tar", "^http://\\*{3}@localhost/ä.tar: "),
+    ],
+)
+def test_what_is_no_address_is_named_with_a_remedy_and_no_password(
+    tmp_path: Path, address: str, match: str
+) -> None:
+    with pytest.raises(DataError, match=match) as raised:
+        open_shards(address, tmp_path, QUIET)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_redirection_to_no_address_is_named_at_once(served: Served, tmp_path: Path) -> None:
+    served.status, served.location = 302, "http://127.0.0.1:port/"
+    with pytest.raises(DataError, match=r"00000\.tar: it, or what it redirects to, is not"):
+        bring(served.address, tmp_path / "cache")
+    assert len(served.asked) <= 2
+
+
 def test_object_storage_is_read_by_its_own_program(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,3 +394,15 @@ def test_headers_are_read_once_and_again_when_a_shard_has_changed(
         with caplog.at_level(logging.WARNING):
             assert len(open_shards(str(shards), cache, QUIET)) == 20
         assert "00001.tar breaks off" in caplog.text
+
+
+@pytest.mark.parametrize("left", [0, 10, 300, -10])
+def test_headers_are_read_anew_where_their_index_is_torn(
+    shards: Path, tmp_path: Path, left: int
+) -> None:
+    first = open_shards(str(shards), tmp_path / "cache", QUIET)
+    (file,) = (tmp_path / "cache").glob("index-*.npz")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:left])
+    assert np.array_equal(open_shards(str(shards), tmp_path / "cache", QUIET).offset, first.offset)
+    assert file.stat().st_size == len(whole)

@@ -13,7 +13,7 @@ from core.errors import DataError
 from trainer.data.order import epoch_order
 from trainer.data.sample import Part, Sample
 from trainer.data.shard_writer import write_shard
-from trainer.data.shards import find_shards, index_shards, read_sample
+from trainer.data.shards import find_addresses, find_shards, index_shards, read_sample
 
 
 def plain(number: int, photo: str | None = None) -> Sample:
@@ -47,6 +47,11 @@ def test_what_is_there_by_its_very_name_is_no_pattern(tmp_path: Path) -> None:
 def test_braces_may_be_longer_than_a_name_can_be(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such shard"):
         find_shards(f"{tmp_path}/{{{','.join(map(str, range(200)))}}}.tar")
+
+
+def test_a_command_keeps_its_backslashes() -> None:
+    command = r"pipe:sed 's/\./-/' {0..1}.tar"
+    assert find_addresses(command) == [command.replace("{0..1}", digit) for digit in "01"]
 
 
 def test_braces_that_are_not_closed_are_a_data_error(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """A recipe's shards, fetched and indexed where that has not been done before."""
 
 import hashlib
+import logging
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from core.errors import ConfigError
 from core.lock import take_lock
-from trainer.data.remote import absent, fetch
+from trainer.data.remote import absent, fetch, shown
 from trainer.data.shards import (
     ShardIndex,
     find_addresses,
@@ -21,6 +23,8 @@ from trainer.data.shards import (
     warn_of_torn,
 )
 from trainer.storage import replacing
+
+log = logging.getLogger(__name__)
 
 
 def open_shards(
@@ -46,8 +50,8 @@ def open_shards(
     if cache is None:
         if addresses:
             raise ConfigError(
-                f"{addresses[0]}: shards that lie elsewhere are fetched once; name a folder for "
-                "them, data.cache=FOLDER"
+                f"{shown(addresses[0])}: shards that lie elsewhere are fetched once; name a folder "
+                "for them, data.cache=FOLDER"
             )
         held()
         return _read(find_shards(pattern), console)
@@ -74,9 +78,13 @@ def _known(pattern: str, addresses: list[str], cache: Path) -> ShardIndex | None
     file = _file(shards, cache)
     if not file.exists():
         return None
-    with np.load(file) as kept:
-        shard, offset, size, photo = (kept[name] for name in _COLUMNS)
-        torn = tuple(kept["torn"].tolist())
+    try:
+        with file.open("rb") as stream, np.load(stream) as kept:
+            shard, offset, size, photo = (kept[name] for name in _COLUMNS)
+            torn = tuple(kept["torn"].tolist())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        log.warning("index unreadable %s: %s; headers are read anew", file, error)
+        return None
     index = ShardIndex(tuple(shards), shard, offset, size, photo, torn)
     warn_of_torn(index)
     return index

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -50,6 +50,7 @@ _AT_ONCE = 8  # downloads
 _TRIES = 5  # in a row that bring nothing new
 _WORTH_ANOTHER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NO_COMMAND = (126, 127)  # statuses of the shell
+_FORM = "write http://HOST:PORT/PATH, with any other letters percent-encoded"
 
 T = TypeVar("T")
 
@@ -57,6 +58,38 @@ T = TypeVar("T")
 def is_address(name: str) -> bool:
     """Whether a shard is to be fetched, not a path."""
     return _ADDRESS.match(name) is not None
+
+
+def shown(text: str) -> str:
+    """A text without the names and passwords that stand in its addresses."""
+    return re.sub(r"(?<=://)[^/?#\s]*@", "***@", text)
+
+
+def check_address(address: str) -> None:
+    """Make sure that a request can be made of an address; of http and https alone.
+
+    Raises:
+        DataError: It cannot.
+    """
+    if not address.startswith("http"):
+        return
+    if letter := re.search(r"[^!-~]", address):
+        raise DataError(
+            f"{shown(address)}: an address cannot hold {letter[0]!r}; percent-encode it, as "
+            f"{quote(letter[0], errors='replace')}"
+        )
+    try:
+        parts = urlsplit(address)
+        if "@" in parts.netloc:
+            raise DataError(
+                f"{shown(address)}: names and passwords in addresses are not used, and would be "
+                'logged; take them out, and read the shards with "pipe:curl --netrc ADDRESS"'
+            )
+        wrong = None if parts.hostname and parts.port != 0 else "no host, or port 0"
+    except ValueError as error:
+        wrong = str(error)
+    if wrong:
+        raise DataError(f"{shown(address)}: not an address ({wrong}); {_FORM}")
 
 
 def copy_of(address: str, cache: Path) -> Path:
@@ -137,6 +170,10 @@ class _Job:
     size: int | None
 
 
+class _CutShortError(http.client.HTTPException):
+    """What came is no whole tar, and nobody had said how long it is."""
+
+
 class _StoppedError(Exception):
     """Another shard has failed, or the user has had enough."""
 
@@ -173,8 +210,12 @@ def _make_room(jobs: Sequence[_Job], cache: Path) -> None:
 
 def _get(job: _Job, advance: Advance, stop: threading.Event, pause_s: float) -> None:
     """One shard, from its first missing byte to its name."""
-    _try(job.address, partial(_bring, job, advance), job.partial, stop, pause_s)
-    _check(job)
+
+    def once() -> None:
+        _bring(job, advance)
+        _check(job)
+
+    _try(job.address, once, job.partial, stop, pause_s)
     with job.partial.open("rb+") as file:
         os.fsync(file.fileno())  # whoever finds the name finds it whole, after any crash
     job.partial.replace(job.file)
@@ -191,7 +232,7 @@ def _bring(job: _Job, advance: Advance) -> None:
                 'give another as "pipe:COMMAND"'
             ) from error
         return
-    if job.size is None:
+    if job.size is None or _size(job.partial) > job.size:
         job.partial.unlink(missing_ok=True)  # it may be whole, and then there is no rest
     if job.size is None or _size(job.partial) != job.size:
         transfer(job.address, job.partial, advance)
@@ -206,12 +247,16 @@ def _check(job: _Job) -> None:
 
     Raises:
         DataError: It is something else, and is removed.
+        _CutShortError: So it is, but it may only have been cut off.
     """
     try:
         check_tar(job.partial, to_the_end=job.size is None)
     except DataError as error:
         job.partial.unlink()
-        raise DataError(f"{job.address}: what came is no whole tar: {error}") from error
+        why = f"what came is no whole tar: {error}; look whether the address is right"
+        if job.size is None and job.address.startswith("http"):
+            raise _CutShortError(why) from error
+        raise DataError(shown(f"{job.address}: {why}")) from error
 
 
 def _try(
@@ -222,20 +267,22 @@ def _try(
     Raises:
         DataError: It fails for good, or some times in a row without bringing anything new.
     """
-    tries, had = 0, _size(partial_file)
+    tries, most = 0, _size(partial_file)
     while True:
         try:
             return once()
         except CUT_OFF as error:
             has = _size(partial_file)
-            tries, had = 1 if has > had else tries + 1, has
+            tries, most = 1 if has > most else tries + 1, max(has, most)
             if tries == _TRIES or _is_final(error) or stop.wait(pause_s * 2 ** (tries - 1)):
-                raise DataError(f"{address}: {_why(error)}") from error
+                raise DataError(shown(f"{address}: {_why(error)}")) from error
 
 
 def _is_final(error: Exception) -> bool:
     if isinstance(error, urllib.error.HTTPError):
         return error.code not in _WORTH_ANOTHER
+    if isinstance(error, http.client.InvalidURL):
+        return True
     return isinstance(error, subprocess.CalledProcessError) and error.returncode in _NO_COMMAND
 
 
@@ -246,6 +293,10 @@ def _why(error: Exception) -> str:
         return f"cannot be reached: {error.reason}"
     if isinstance(error, subprocess.CalledProcessError):
         return f"the command ended with status {error.returncode}: {error.stderr}"
+    if isinstance(error, http.client.InvalidURL):
+        return f"it, or what it redirects to, is not an address ({error}); {_FORM}"
+    if isinstance(error, _CutShortError):
+        return str(error)
     return (
         f"the transfer was cut off, {_TRIES} times in a row ({error}); run the same command again, "
         "and it goes on from there"

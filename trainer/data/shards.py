@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
-from trainer.data.remote import copy_of, is_address
+from trainer.data.remote import check_address, copy_of, is_address, shown
 from trainer.data.sample import Corners, Part, Sample
 from trainer.data.shard_writer import MANIFEST
 from trainer.data.tar import check_end, members, padded
@@ -81,7 +81,7 @@ def find_shards(pattern: str, cache: Path | None = None) -> list[Path]:
             found += sorted(match.glob("*.tar")) if match.is_dir() else [match]
     missing = [path for path in found if not path.is_file()]
     if missing:
-        raise DataError(f"{missing[0]}: no such shard (from {pattern!r})")
+        raise DataError(f"{missing[0]}: no such shard (from {shown(pattern)!r})")
     if not found:
         below = sorted({str(tar.parent) for tar in Path(pattern).glob("*/*.tar")})
         remedy = (
@@ -95,7 +95,7 @@ def find_addresses(pattern: str) -> list[str]:
     """The shards of a pattern that have to be fetched; globs stand for paths alone.
 
     Raises:
-        DataError: Its braces are not closed.
+        DataError: Its braces are not closed, or no request can be made of an address.
     """
     return [name for name in _expand(pattern) if is_address(name)]
 
@@ -227,23 +227,28 @@ def _expand(pattern: str) -> list[str]:
     """The names that braces stand for; what is there under the very name is no pattern."""
     if (scheme := re.match(r"(\w+)://", pattern)) and not is_address(pattern):
         raise DataError(
-            f"{pattern}: shards are paths, or lie at https, http, s3 or gs, not {scheme[1]}; "
-            '"pipe:COMMAND" reads what a command writes'
+            f"{shown(pattern)}: shards are paths, or lie at https, http, s3 or gs, not "
+            f'{scheme[1]}; "pipe:COMMAND" reads what a command writes'
         )
     if os.path.exists(pattern):  # noqa: PTH110 - a Path's fails where braces are long
         return [pattern]
+    is_command = pattern.startswith("pipe:")
     try:
-        return list(braceexpand.braceexpand(pattern))
+        names = list(braceexpand.braceexpand(pattern, escape=not is_command))
     except ValueError as error:
-        raise DataError(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}") from error
+        why = shown(f"{pattern}: braces are {{00000..00099}} or {{a,b}}: {error}")
+        raise DataError(why) from error
+    for name in filter(is_address, names):
+        check_address(name)
+    return names
 
 
 def _copy(address: str, cache: Path | None) -> Path:
     """Where a shard has been fetched to."""
     if cache is None:
         raise DataError(
-            f"{address}: lies elsewhere; `hyper3 train` fetches such shards into data.cache, and "
-            "that folder can be named here"
+            f"{shown(address)}: lies elsewhere; `hyper3 train` fetches such shards into "
+            "data.cache, and that folder can be named here"
         )
     return copy_of(address, cache)
 
