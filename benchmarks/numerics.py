@@ -13,16 +13,19 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from rich.table import Table
 
 from benchmarks.timing import arguments, report
 from core import lorentz
+from trainer.objectives.angles import angle_and_length
+from trainer.objectives.distances import Distances
 from trainer.objectives.loss import loss_terms
 from trainer.objectives.options import Hyper3Objective
 from trainer.vocabulary import write_tokenizer
@@ -43,9 +46,25 @@ def geometry() -> Iterator[tuple[str, float, float]]:
             angles.append(abs(angle - case[f"exterior_angle_{name}"]))
         (pair,) = lorentz.pairwise_distance(a[None], b[None], case["c"]).ravel()
         pairs.append(math.sqrt(case["c"]) * abs(float(pair) - case["dist"]))
+    yield from trained(cases)
     yield f"distance of {len(cases)} pairs, float32, relative", 5e-7, max(distances)
     yield "exterior angle, float32, rad", 5e-7, max(angles)
     yield "distance by matrix product, float32, times √c", 3e-5, max(pairs)
+
+
+def trained(cases: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float, float]]:
+    """The forms that the objectives have of the last two."""
+    angles, pairs = [], []
+    for case in cases:
+        a, b = (torch.from_numpy(point(case, side))[None] for side in "ab")
+        c = torch.tensor(case["c"], dtype=torch.float32)
+        for root, leaf, name in ((b, a, "a_wrt_b"), (a, b, "b_wrt_a")):
+            angle, _ = angle_and_length(root, leaf, c)
+            angles.append(abs(angle.item() - case[f"exterior_angle_{name}"]))
+        _, _, right = Distances(a, b, c).softmax(torch.zeros(1, dtype=torch.int64), torch.ones(()))
+        pairs.append(math.sqrt(case["c"]) * abs(-right.item() - case["dist"]))
+    yield "exterior angle of the objectives, float32, rad", 5e-7, max(angles)
+    yield "distance of the contrasts, float32, times √c", 3e-5, max(pairs)
 
 
 def point(case: Mapping[str, Any], side: str) -> npt.NDArray[np.float32]:

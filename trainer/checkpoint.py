@@ -151,13 +151,29 @@ def write(
     return target
 
 
+class TornCheckpoint(CheckpointError):
+    """A file of a checkpoint is missing, or is not what was written."""
+
+
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint of a run; torn ones are skipped with a warning."""
+    """The newest whole checkpoint of a run; torn ones are skipped with a warning.
+
+    Raises:
+        CheckpointError: There are some, and none can be used; or one is not torn and cannot be
+            read. A run that began anew would take their place.
+    """
+    torn: list[TornCheckpoint] = []
     for path in reversed(stored(folder)):
         try:
             return read(path)
-        except CheckpointError as error:
+        except TornCheckpoint as error:
             log.warning("skipped: %s", error)
+            torn.append(error)
+    if torn:
+        raise CheckpointError(
+            f"{folder}: all {len(torn)} checkpoints are torn ({torn[0]}); bring them back, remove "
+            f"{folder / 'checkpoints'} to begin anew, or give another run.out"
+        )
     return None
 
 
@@ -165,17 +181,27 @@ def read(path: Path) -> Checkpoint:
     """Check one checkpoint's files.
 
     Raises:
-        CheckpointError: A file is missing or differs from what was written.
+        TornCheckpoint: A file is missing or differs from what was written.
+        CheckpointError: It cannot be read, or this version does not know its recipe.
     """
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         for name, digest in state["files"].items():
             if sha256(path / name) != digest:
-                raise CheckpointError(f"{path / name}: torn or altered")
+                raise TornCheckpoint(f"{path / name}: torn or altered")
         known = {field.name: state[field.name] for field in fields(Position) if field.name in state}
-        return Checkpoint(path, Position(**known), Recipe.model_validate(state["recipe"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
+        position, recipe = Position(**known), state["recipe"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TornCheckpoint(f"{path}: not a whole checkpoint: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    try:
+        return Checkpoint(path, position, Recipe.model_validate(recipe))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path}: this version does not know its recipe: {error}; use the version that wrote "
+            "it, or give another run.out"
+        ) from error
 
 
 def held_out(path: Path) -> dict[str, float]:

@@ -15,7 +15,7 @@ from core.lock import take_lock
 from trainer.checkpoint import BEST, Checkpoint, newest, path_of, tensors_of
 from trainer.config import Recipe, difference
 from trainer.data.batch import Batch
-from trainer.data.loader import Schedule, load_batches
+from trainer.data.loader import Schedule, load_batches, lost_workers_named
 from trainer.distributed import World, agree, exchange, first_says, join
 from trainer.health.divergence import require_finite, stop_if_diverged
 from trainer.model import DualEncoder
@@ -79,7 +79,8 @@ def _train(recipe: Recipe, console: Console, device: torch.device, world: World)
         console.print(told)
     saving = Saver(recipe, started.step, leads=world.leads)
     recording = Record(folder, recipe, console, started.step, leads=world.leads)
-    with recording as record, _stop_signal() as stop, saving as saver:
+    lost = lost_workers_named(recipe.data.workers)
+    with lost, recording as record, _stop_signal() as stop, saving as saver:
         path = _loop(Run(training, data, device, record, saver, stop), started.step)
     if saver.best:
         console.print(f"best: {saver.best}, which {folder / BEST} means", markup=False)

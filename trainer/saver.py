@@ -123,7 +123,9 @@ class Saver:
             return
         self._copies = copied(tensors, self._copies)
         arrived = _arrival(tensors)
-        self._writing = self._thread.submit(self._write, arrived, position, figures, self._best)
+        kept = not self._figure and self._recipe.run.best  # data.val is not there this time
+        best = _pointed_at(self._folder) if kept else self._best
+        self._writing = self._thread.submit(self._write, arrived, position, figures, best)
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be written after this step."""
@@ -223,6 +225,12 @@ def _prune(recipe: Recipe, written: Path, best: Path | None) -> None:
         at_interval = options.keep_every and int(path.name) % options.keep_every == 0
         if path != best and not at_interval:
             _remove(path)
+
+
+def _pointed_at(folder: Path) -> Path | None:
+    """The checkpoint that was the best when there still was a figure to tell by."""
+    link = folder / BEST
+    return folder / link.readlink() if link.is_symlink() else None
 
 
 def _point_at(folder: Path, best: Path | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from core.errors import CheckpointError
@@ -16,6 +17,7 @@ from trainer.checkpoint import Position, tensors_of
 from trainer.config import Recipe
 from trainer.data.shards import find_shards, index_shards
 from trainer.opening import index_digest
+from trainer.run import train
 from trainer.saver import copied
 
 
@@ -71,6 +73,22 @@ def test_a_checkpoint_whose_state_is_nonsense_is_none(recipe: Recipe) -> None:
         with pytest.raises(CheckpointError, match="not a whole checkpoint"):
             checkpoint.read(path)
         assert checkpoint.held_out(path) == {}
+
+
+def test_a_run_never_begins_anew_over_checkpoints_that_cannot_be_used(recipe: Recipe) -> None:
+    paths = [written(recipe, Position(step, samples=24)) for step in (1, 2)]
+    states = [(path / checkpoint.STATE).read_text() for path in paths]
+    strange = json.loads(states[1])
+    strange["recipe"]["unheard_of"] = 1  # of another version: the older one is not the newest
+    (paths[1] / checkpoint.STATE).write_text(json.dumps(strange))
+    with pytest.raises(CheckpointError, match=r"00000002: this version does not know its recipe"):
+        train(recipe, Console(quiet=True))
+    for path, state in zip(paths, states, strict=True):
+        (path / checkpoint.STATE).write_text(state)
+        (path / checkpoint.MODEL).write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match=r"all 2 checkpoints are torn .* or give another run"):
+        train(recipe, Console(quiet=True))
+    assert [path.is_dir() for path in paths] == [True, True]
 
 
 def test_a_checkpoint_says_where_the_run_is_and_what_was_held_out(

@@ -68,13 +68,28 @@ def test_losses_and_gradients_are_those_of_the_matrix_of_distances(
 
 
 def test_points_that_coincide_have_a_small_distance_and_a_small_slope() -> None:
-    x = points(9, 0, 1.0).float().requires_grad_()
+    draw = torch.Generator().manual_seed(0)
+    space = torch.randn((64, 512), generator=draw) / 20
+    x = lorentz.from_space(space, 1.0).requires_grad_()
     one = torch.tensor(1.0)
     loss = symmetric(Distances(x, x.detach(), one), Temperature(one, None))
     expected = symmetric(-lorentz.pairwise_distance(x, x, one), Temperature(one, None))
     torch.testing.assert_close(loss, expected, atol=3e-3, rtol=0)
     (slope,) = torch.autograd.grad(loss, x)
-    assert lorentz.length(slope).max() < 2
+    assert lorentz.length(slope).max() < 1e-2
+
+
+def test_a_column_without_any_pair_gets_no_gradient() -> None:
+    x, y = points(1, 0, 1.0).requires_grad_(), points(5, 1, 1.0).requires_grad_()
+    one, excluded = torch.tensor(1.0).double(), torch.tensor([[False, True, False, False, True]])
+    own = torch.zeros(1, dtype=torch.int64)
+    _, columns, _ = Distances(x, y, one).softmax(own, one, excluded, both=True)
+    assert columns.isinf().tolist() == excluded[0].tolist()
+    columns[~excluded[0]].sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    assert x.grad.isfinite().all()
+    assert y.grad.abs().sum(1).gt(0).tolist() == (~excluded[0]).tolist()
 
 
 def test_the_way_back_can_be_taken_twice() -> None:

@@ -206,6 +206,18 @@ def test_another_figure_has_another_best_and_none_has_none(
         checkpoint.find(recipe.folder / "best")
 
 
+def test_the_best_stays_where_nothing_is_held_out_any_more(
+    run: Callable[..., Recipe], steps: Steps
+) -> None:
+    recipe = run(keep=1)
+    save(recipe, steps, [30.0, 25.0])
+    dump = recipe.model_dump()
+    dump["data"]["val"] = None
+    save(Recipe.model_validate(dump), steps, [None])
+    assert kept(recipe) == [1, 3]
+    assert checkpoint.find(recipe.folder / "best").step == 1
+
+
 def test_a_torn_checkpoint_beyond_the_start_is_not_the_best(
     run: Callable[..., Recipe], steps: Steps
 ) -> None:

@@ -3,6 +3,7 @@
 import signal
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
-from core.errors import DataError, Hyper3Error
+from core.errors import DataError, Hyper3Error, ProcessLost
 from core.text import TextSpec, Tokenizer
 from trainer.data.batch import Batch, collate, without_samples
 from trainer.data.decode import decode_sample
@@ -149,6 +150,25 @@ def load_batches(
         # would be waited for without end.
         if workers:
             iterator._shutdown_workers()  # noqa: SLF001 - there is no public way
+
+
+@contextmanager
+def lost_workers_named(workers: int) -> Iterator[None]:
+    """A loader process that is killed ends whatever the loop does, with a message for people.
+
+    Raises:
+        ProcessLost: One has ended by itself.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ProcessLost(
+            f"a loader process has ended ({error}); mostly the memory was full: lower data.workers "
+            f"(now {workers}) or optim.batch_size, and give a container more shared memory "
+            "(--shm-size). The same command goes on from the newest checkpoint"
+        ) from error
 
 
 def validation_rows(index: ShardIndex, batch_size: int) -> list[tuple[int, list[int]]]:

@@ -139,6 +139,7 @@ class _Sums(torch.autograd.Function):
         u, v, g, h, w, own, excluded, log_count, rows, columns, *kept = ctx.saved_tensors
         by_u, by_g, by_w = torch.empty_like(u), torch.empty_like(g), torch.empty_like(w)
         by_v, by_h = torch.zeros_like(v), torch.zeros_like(h)
+        shifts = columns.masked_fill(columns == -torch.inf, 0)  # of columns without any pair
         for some in _blocks(u, v):
             pairs = _Pairs(*kept) if kept else _Pairs.of(u[some], v, g[some], h)
             logits = pairs.half * -w[some, None]
@@ -147,7 +148,7 @@ class _Sums(torch.autograd.Function):
             shift = rows[some, None] if log_count is None else rows[some, None] - log_count
             by_logits = (logits - shift).exp_().mul_(by_rows[some, None])
             if ctx.both:
-                by_logits.addcmul_(logits.sub_(columns).exp_(), by_columns)
+                by_logits.addcmul_(logits.sub_(shifts).exp_(), by_columns)
             by_logits.scatter_add_(1, own[some, None], by_right[some, None])
             by_w[some] = -torch.mul(pairs.half, by_logits, out=logits).sum(1)
             by_q = by_logits.mul_(pairs.steepness).mul_(w[some, None] / -2)
@@ -170,7 +171,9 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, u: Tensor, v: Tensor, g: Tensor, h: Tensor) -> "_Pairs":
-        gap, q = g @ h.T, u @ v.T
+        # Two products that are rounded apart: of equal radii the gap is 0 to the last bit.
+        gap = torch.outer(g[:, 0], h[:, 0]).add_(torch.outer(g[:, 1], h[:, 1]))
+        q = u @ v.T
         is_apart = q > 0
         q.clamp_(min=0).addcmul_(gap, gap)
         root, more = q.sqrt(), q.add_(1).sqrt_()

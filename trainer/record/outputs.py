@@ -85,7 +85,7 @@ def _open_lines(file: Path, first: int) -> TextIO:
     if file.exists():
         kept = []
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-            with contextlib.suppress(ValueError):  # of a line that was cut off
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # one that was cut off
                 if json.loads(line)["step"] <= first:
                     kept.append(line)
         with replacing(file) as temporary:

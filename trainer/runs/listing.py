@@ -91,7 +91,8 @@ def _state(folder: Path, reports: Reports, last_step: int | None, summary: dict[
     if summary.get("failed"):
         return "failed"
     if last_step is not None and reports.step >= last_step:
-        return "complete"
+        written = (folder / "checkpoints" / f"{last_step:08d}").is_dir()
+        return "complete" if summary or written else "killed"
     return "stopped" if summary or not reports.step else "killed"
 
 
