@@ -184,5 +184,5 @@ def test_parts_are_told_of_systems_that_learn_from_them(recipe: Recipe) -> None:
 def test_a_run_without_a_whole_checkpoint_is_named(run: Path) -> None:
     for step in (3, 6):
         (path_of(run, step) / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(CheckpointError, match=rf"{run}: no checkpoint here"):
+    with pytest.raises(CheckpointError, match=rf"{run}: all 2 checkpoints are torn"):
         open_encoder(str(run))
