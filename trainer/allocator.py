@@ -1,9 +1,8 @@
 """Memory that is kept when it is freed, for as long as the process lives.
 
 The C library gives large blocks back to the system as soon as they are free, and a training step
-frees nearly all it has taken: the next one waits for the system to clear the same pages again,
-which on CPUs takes up to half of the time. The C library reads what it is told otherwise when a
-program starts.
+frees nearly all it has taken: the next one waits for the system to clear the same pages again. The
+C library reads what it is told otherwise when a program starts.
 """
 
 import os

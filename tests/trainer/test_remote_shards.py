@@ -20,8 +20,9 @@ import pytest
 from rich.console import Console
 
 from core.errors import ConfigError, DataError, StorageError
+from trainer.data.address import absent, copy_of
 from trainer.data.index import open_shards
-from trainer.data.remote import absent, copy_of, fetch
+from trainer.data.remote import fetch
 from trainer.data.shards import find_shards, index_shards, read_sample
 from trainer.downloads import transfer
 

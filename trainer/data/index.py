@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from core.errors import ConfigError
 from core.lock import take_lock
-from trainer.data.remote import absent, fetch, shown
+from trainer.data.address import absent, shown
+from trainer.data.remote import fetch
 from trainer.data.shards import (
     ShardIndex,
     find_addresses,

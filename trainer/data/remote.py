@@ -9,10 +9,8 @@ shard is fetched once, whole, into a folder, and is read there ever after::
           pipe/DIGEST.tar                    what a command wrote
 """
 
-import hashlib
 import http.client
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -23,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote, urlsplit
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -37,11 +34,11 @@ from rich.progress import (
 )
 
 from core.errors import ConfigError, DataError, StorageError
+from trainer.data.address import FORM, copy_of, digest, shown
 from trainer.data.tar import check_tar
 from trainer.downloads import CUT_OFF, Advance, Remote, ask, run_into, transfer
 from trainer.storage import storage_errors
 
-_ADDRESS = re.compile(r"(https?|s3|gs)://|pipe:")
 _COMMANDS = {
     "s3": ("aws", "s3", "cp", "--only-show-errors", "{url}", "-"),
     "gs": ("gcloud", "storage", "cat", "{url}"),
@@ -50,64 +47,8 @@ _AT_ONCE = 8  # downloads
 _TRIES = 5  # in a row that bring nothing new
 _WORTH_ANOTHER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NO_COMMAND = (126, 127)  # statuses of the shell
-_FORM = "write http://HOST:PORT/PATH, with any other letters percent-encoded"
 
 T = TypeVar("T")
-
-
-def is_address(name: str) -> bool:
-    """Whether a shard is to be fetched, not a path."""
-    return _ADDRESS.match(name) is not None
-
-
-def shown(text: str) -> str:
-    """A text without the names and passwords that stand in its addresses."""
-    return re.sub(r"(?<=://)[^/?#\s]*@", "***@", text)
-
-
-def check_address(address: str) -> None:
-    """Make sure that a request can be made of an address; of http and https alone.
-
-    Raises:
-        DataError: It cannot.
-    """
-    if not address.startswith("http"):
-        return
-    if letter := re.search(r"[^!-~]", address):
-        raise DataError(
-            f"{shown(address)}: an address cannot hold {letter[0]!r}; percent-encode it, as "
-            f"{quote(letter[0], errors='replace')}"
-        )
-    try:
-        parts = urlsplit(address)
-        if "@" in parts.netloc:
-            raise DataError(
-                f"{shown(address)}: names and passwords in addresses are not used, and would be "
-                'logged; take them out, and read the shards with "pipe:curl --netrc ADDRESS"'
-            )
-        wrong = None if parts.hostname and parts.port != 0 else "no host, or port 0"
-    except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise DataError(f"{shown(address)}: not an address ({wrong}); {_FORM}")
-
-
-def copy_of(address: str, cache: Path) -> Path:
-    """Where the copy of a shard is, or will be, under its own name."""
-    if address.startswith("pipe:"):
-        return cache / "pipe" / f"{_digest(address)}.tar"
-    parts = urlsplit(address)
-    folder, _, name = parts.path.rpartition("/")
-    place = f"{_plain(parts.hostname or '')}-{_digest(parts._replace(path=folder).geturl())}"
-    stem = name.removesuffix(".tar")
-    plain = _plain(stem)
-    return cache / place / f"{plain if plain == stem else f'{plain}-{_digest(stem)}'}.tar"
-
-
-def absent(addresses: Sequence[str], cache: Path) -> list[str]:
-    """Those that have no copy yet."""
-    distinct = dict.fromkeys(addresses)
-    return [address for address in distinct if not copy_of(address, cache).is_file()]
 
 
 def fetch(addresses: Sequence[str], cache: Path, console: Console, pause_s: float = 1.0) -> None:
@@ -184,7 +125,7 @@ def _look(address: str, cache: Path, stop: threading.Event, pause_s: float) -> _
     found = Remote(None, "")
     if address.startswith("http"):
         found = _try(address, partial(ask, address), file, stop, pause_s)
-    on_its_way = file.with_name(f".{file.name}.{_digest(repr(found))}.partial")
+    on_its_way = file.with_name(f".{file.name}.{digest(repr(found))}.partial")
     file.parent.mkdir(exist_ok=True)
     for old in file.parent.glob(f".{file.name}.*.partial"):
         if old != on_its_way:
@@ -294,7 +235,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         return f"the command ended with status {error.returncode}: {error.stderr}"
     if isinstance(error, http.client.InvalidURL):
-        return f"it, or what it redirects to, is not an address ({error}); {_FORM}"
+        return f"it, or what it redirects to, is not an address ({error}); {FORM}"
     if isinstance(error, _CutShortError):
         return str(error)
     return (
@@ -308,15 +249,6 @@ def _command(address: str) -> str | list[str]:
     if address.startswith("pipe:"):
         return address.removeprefix("pipe:")
     return [word.format(url=address) for word in _COMMANDS[address.partition(":")[0]]]
-
-
-def _plain(name: str) -> str:
-    """A name that is one on every disk, and never a way out of the folder."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:80] or "shard"
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _size(file: Path) -> int:

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import DataError
-from trainer.data.remote import check_address, copy_of, is_address, shown
+from trainer.data.address import check_address, copy_of, is_address, shown
 from trainer.data.sample import Corners, Part, Sample
 from trainer.data.shard_writer import MANIFEST
 from trainer.data.tar import check_end, members, padded

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from core.lorentz import length
+
 _AT_ONCE = 2**20  # numbers of each side
 
 
@@ -31,8 +33,8 @@ def angle_and_length(general: Tensor, specific: Tensor, curvature: Tensor) -> tu
     """
     shape = general.shape[:-1]
     rows = (general.flatten(0, -2), specific.flatten(0, -2), curvature.expand(shape).flatten())
-    angle, length = _Angles.apply(*rows)
-    return angle.view(shape), length.view(shape)
+    angle, lengths = _Angles.apply(*rows)
+    return angle.view(shape), lengths.view(shape)
 
 
 class _Angles(torch.autograd.Function):
@@ -48,12 +50,12 @@ class _Angles(torch.autograd.Function):
         space = _Scratch.like(general)
         for some in _blocks(general):
             b, a, gap, other = space.of(general, specific, some)
-            norm_a, norm_b = _length(a), _length(b)
+            norm_a, norm_b = length(a), length(b)
             along_b = _dot(gap, b, other)  # |b| times what the gap has along b
             safe_b = norm_b.masked_fill(norm_b <= 0, 1)
             slope = along_b / safe_b / safe_b
-            apart = _length(gap) ** 2 + 2 * along_b
-            across = _length(torch.addcmul(gap, slope[:, None], b, value=-1, out=other))
+            apart = length(gap) ** 2 + 2 * along_b
+            across = length(torch.addcmul(gap, slope[:, None], b, value=-1, out=other))
             kept[:, some] = torch.stack(
                 [norm_a, norm_b, slope, along_b / safe_b + norm_b, across, apart, safe_b]
             )
@@ -129,11 +131,6 @@ def _at_once(points: Tensor) -> int:
 def _blocks(points: Tensor) -> Iterator[slice]:
     step = _at_once(points)
     return (slice(start, start + step) for start in range(0, len(points), step))
-
-
-def _length(rows: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return length
 
 
 def _dot(x: Tensor, y: Tensor, product: Tensor) -> Tensor:
